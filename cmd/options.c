@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/* The command line of uvhostd, from one table. */
+#include "options.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/util.h"
+#include "dev/mac.h"
+#include "port/port.h"
+
+#define PROGRAM "uvhostd"
+
+/* An option of the process sets a field of struct options, one of a device a field of its dev_cfg;
+ * the latter are also the keys of --device. A setter returns NULL, or what it wants. */
+struct option_def {
+	const char *name;
+	const char *arg; /* NULL: a switch */
+	const char *help;
+	const char *(*set)(struct options *o, const char *value);
+	const char *(*set_dev)(struct dev_cfg *d, const char *value);
+};
+
+/* ---- setters ---- */
+
+static bool parse_uint(const char *s, unsigned long min, unsigned long max, unsigned long *v)
+{
+	char *end;
+
+	errno = 0;
+	*v = strtoul(s, &end, 10);
+	return *s >= '0' && *s <= '9' && *end == '\0' && errno == 0 && *v >= min && *v <= max;
+}
+
+static const char *set_path(struct dev_cfg *d, const char *value)
+{
+	d->socket_path = value;
+	return *value != '\0' ? NULL : "a path";
+}
+
+static const char *set_fd(struct dev_cfg *d, const char *value)
+{
+	unsigned long v;
+
+	if (!parse_uint(value, 0, 1 << 20, &v))
+		return "the number of an open descriptor";
+	d->fd = (int)v;
+	return NULL;
+}
+
+static const char *set_client(struct dev_cfg *d, const char *value)
+{
+	(void)value;
+	d->client = true;
+	return NULL;
+}
+
+static const char *set_mode(struct dev_cfg *d, const char *value)
+{
+	char *end;
+	unsigned long v = strtoul(value, &end, 8);
+
+	if (*value < '0' || *value > '7' || *end != '\0' || v > 0777)
+		return "an octal mode up to 777";
+	d->socket_mode = (mode_t)v;
+	return NULL;
+}
+
+static const char *set_group(struct dev_cfg *d, const char *value)
+{
+	d->socket_group = value;
+	return NULL;
+}
+
+static const char *set_port(struct dev_cfg *d, const char *value)
+{
+	d->port = value;
+	return NULL;
+}
+
+static const char *set_mac(struct dev_cfg *d, const char *value)
+{
+	d->mac_set = mac_parse(d->mac, value);
+	return d->mac_set ? NULL : "a unicast address like 52:54:00:12:34:56";
+}
+
+static const char *set_mtu(struct dev_cfg *d, const char *value)
+{
+	unsigned long v;
+
+	if (!parse_uint(value, VIRTIO_NET_MTU_MIN, VIRTIO_NET_MTU_MAX, &v))
+		return "68 to 65535";
+	d->mtu = (uint16_t)v;
+	return NULL;
+}
+
+static const char *set_offload(struct dev_cfg *d, const char *value)
+{
+	d->offload = value;
+	return NULL;
+}
+
+static const char *set_name(struct dev_cfg *d, const char *value)
+{
+	d->name = value;
+	return *value != '\0' ? NULL : "a name";
+}
+
+static const char *set_any_memory(struct dev_cfg *d, const char *value)
+{
+	(void)value;
+	d->any_memory = true;
+	return NULL;
+}
+
+static const char *set_io(struct options *o, const char *value)
+{
+	static const char *const kinds[] = {
+		[IO_AUTO] = "auto", [IO_URING] = "uring", [IO_PLAIN] = "plain"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
+		if (strcmp(value, kinds[i]) == 0) {
+			o->io = (enum io_kind)i;
+			return NULL;
+		}
+	}
+	return "auto, uring or plain";
+}
+
+static const char *set_poll(struct options *o, const char *value)
+{
+	unsigned long v;
+
+	if (!parse_uint(value, 0, 1000000, &v))
+		return "microseconds, 0 to 1000000";
+	o->poll_us = (unsigned)v;
+	return NULL;
+}
+
+static const char *set_stats(struct options *o, const char *value)
+{
+	(void)value;
+	o->stats = true;
+	return NULL;
+}
+
+static const char *set_verbose(struct options *o, const char *value)
+{
+	(void)value;
+	o->verbose = true;
+	return NULL;
+}
+
+static const char *set_capabilities(struct options *o, const char *value)
+{
+	(void)value;
+	o->action = ACTION_CAPABILITIES;
+	return NULL;
+}
+
+static const char *set_help(struct options *o, const char *value)
+{
+	(void)value;
+	o->action = ACTION_HELP;
+	return NULL;
+}
+
+static const char *set_version(struct options *o, const char *value)
+{
+	(void)value;
+	o->action = ACTION_VERSION;
+	return NULL;
+}
+
+static const char *set_device(struct options *o, const char *value);
+
+static const struct option_def table[] = {
+	{"socket-path", "PATH", "listen for the front end on this socket", .set_dev = set_path},
+	{"fd", "N", "use this listening or connected socket instead", .set_dev = set_fd},
+	{"client", NULL, "connect to socket-path, for ever", .set_dev = set_client},
+	{"socket-mode", "MODE", "permissions of the socket, octal (600)", .set_dev = set_mode},
+	{"socket-group", "GROUP", "group of the socket", .set_dev = set_group},
+	{"port", "PORT", "where frames go, see below", .set_dev = set_port},
+	{"mac", "ADDR", "address of the guest's NIC (made from socket-path)", .set_dev = set_mac},
+	{"mtu", "N", "MTU that the guest is told (it is told none)", .set_dev = set_mtu},
+	{"offload", "[+-]NAME,...", "offloads to require or leave out, see below",
+	 .set_dev = set_offload},
+	{"name", "NAME", "name in the log and the counters (from socket-path)", .set_dev = set_name},
+	{"any-memory", NULL, "accept guest memory in ordinary files", .set_dev = set_any_memory},
+	{"device", "KEY=VALUE,...", "one more device, with the keys above", .set = set_device},
+	{"io", "KIND", "auto, uring or plain system calls (auto)", .set = set_io},
+	{"poll-us", "N", "look for more work this long before sleeping (0)", .set = set_poll},
+	{"stats", NULL, "print the counters as JSON at exit; SIGUSR1 prints them at any time",
+	 .set = set_stats},
+	{"verbose", NULL, "log more", .set = set_verbose},
+	{"print-capabilities", NULL, "print what this back end is as JSON", .set = set_capabilities},
+	{"help", NULL, "print this", .set = set_help},
+	{"version", NULL, "print the version", .set = set_version},
+};
+
+/* ---- --device ---- */
+
+static struct dev_cfg *add_device(struct options *o)
+{
+	struct dev_cfg *devs = realloc(o->devs, (o->dev_cnt + 1) * sizeof(*devs));
+
+	if (devs == NULL) {
+		fputs(PROGRAM ": out of memory\n", stderr);
+		abort();
+	}
+	o->devs = devs;
+	devs[o->dev_cnt] = (struct dev_cfg){.fd = -1, .socket_mode = 0600};
+	return &devs[o->dev_cnt++];
+}
+
+/* The device key at the start of @s, up to '=', ',' or the end; NULL: there is none. */
+static const struct option_def *key_at(const char *s)
+{
+	size_t len = strcspn(s, "=,");
+
+	for (size_t i = 0; i < ARRAY_SIZE(table); i++) {
+		if (table[i].set_dev != NULL && strlen(table[i].name) == len &&
+		    memcmp(table[i].name, s, len) == 0)
+			return (table[i].arg != NULL) == (s[len] == '=') ? &table[i] : NULL;
+	}
+	return NULL;
+}
+
+/* The end of a value: values may hold commas themselves (port, offload), so only one before the next
+ * key counts. */
+static char *value_end(char *s)
+{
+	for (s = strchr(s, ','); s != NULL; s = strchr(s + 1, ',')) {
+		if (key_at(s + 1) != NULL)
+			return s;
+	}
+	return NULL;
+}
+
+static const char *set_device(struct options *o, const char *value)
+{
+	struct dev_cfg *d = add_device(o);
+	char *s = strdup(value), *next; /* lives as long as the process: the setters keep pointers */
+
+	for (; s != NULL && *s != '\0'; s = next) {
+		const struct option_def *def = key_at(s);
+		const char *wants;
+
+		if (def == NULL) {
+			fprintf(stderr, PROGRAM ": --device: there is no key like '%s'\n", s);
+			return "keys and values like socket-path=/run/vm.sock,port=tap:tap0";
+		}
+		next = value_end(s);
+		if (next != NULL)
+			*next++ = '\0';
+		wants = def->set_dev(d, def->arg != NULL ? strchr(s, '=') + 1 : NULL);
+		if (wants != NULL) {
+			fprintf(stderr, PROGRAM ": --device: %s wants %s\n", def->name, wants);
+			return "good values";
+		}
+		if (next == NULL)
+			break;
+	}
+	return NULL;
+}
+
+/* ---- the whole ---- */
+
+__attribute__((format(printf, 1, 2))) static int complain(const char *fmt, ...)
+{
+	va_list ap;
+
+	fputs(PROGRAM ": ", stderr);
+	va_start(ap, fmt);
+	vfprintf(stderr, fmt, ap);
+	va_end(ap);
+	fputs("\nTry '" PROGRAM " --help'.\n", stderr);
+	return -EINVAL;
+}
+
+static int check_devices(const struct options *o)
+{
+	if (o->dev_cnt == 0)
+		return complain("there is nothing to serve: say --socket-path and --port");
+	for (unsigned i = 0; i < o->dev_cnt; i++) {
+		const struct dev_cfg *d = &o->devs[i];
+
+		if ((d->socket_path == NULL) == (d->fd < 0))
+			return complain("a device needs --socket-path or --fd, and not both");
+		if (d->client && d->socket_path == NULL)
+			return complain("--client needs --socket-path");
+		if (d->port == NULL)
+			return complain("the device at %s needs a --port",
+					d->socket_path != NULL ? d->socket_path : "--fd");
+	}
+	return 0;
+}
+
+static int set_option(struct options *o, const struct option_def *def, const char *value, int *single)
+{
+	const char *wants;
+
+	if (def->set_dev != NULL && *single < 0) {
+		*single = (int)o->dev_cnt;
+		add_device(o);
+	}
+	wants = def->set_dev != NULL ? def->set_dev(&o->devs[*single], value) : def->set(o, value);
+	return wants == NULL ? 0 : complain("--%s wants %s", def->name, wants);
+}
+
+int options_parse(struct options *o, int argc, char **argv)
+{
+	struct option longs[ARRAY_SIZE(table) + 1] = {0};
+	int single = -1; /* the device of the options outside --device */
+	int idx, c;
+
+	*o = (struct options){.action = ACTION_SERVE};
+	for (size_t i = 0; i < ARRAY_SIZE(table); i++)
+		longs[i] = (struct option){.name = table[i].name,
+					   .has_arg = table[i].arg != NULL ? required_argument :
+									     no_argument};
+	while ((c = getopt_long(argc, argv, "", longs, &idx)) != -1) {
+		if (c == '?')
+			return complain("that is no option that I know");
+		if (set_option(o, &table[idx], optarg, &single) < 0)
+			return -EINVAL;
+		if (o->action != ACTION_SERVE)
+			return 0; /* whatever else is said does not matter then */
+	}
+	if (optind < argc)
+		return complain("'%s' is no option", argv[optind]);
+	return check_devices(o);
+}
+
+void options_print_help(void)
+{
+	const struct port_ops *port;
+
+	puts("Usage: " PROGRAM " --socket-path=PATH --port=PORT [OPTION...]\n"
+	     "Serve virtio-net devices of virtual machines over vhost-user.\n");
+	for (size_t i = 0; i < ARRAY_SIZE(table); i++) {
+		char left[40];
+
+		snprintf(left, sizeof(left), "--%s%s%s", table[i].name,
+			 table[i].arg != NULL ? "=" : "", table[i].arg != NULL ? table[i].arg : "");
+		printf("  %-26s %s\n", left, table[i].help);
+	}
+	puts("\nPorts:");
+	for (unsigned i = 0; (port = port_nth(i)) != NULL; i++)
+		printf("  %s\n", port->syntax);
+	puts("\nOffloads: host_csum host_tso4 host_tso6 host_ecn (what the guest may send), guest_csum\n"
+	     "guest_tso4 guest_tso6 guest_ecn (what it may be given); csum tso4 tso6 ecn: both ways;\n"
+	     "tso: all segmentation; all. Offered is what the port can do; -NAME leaves one out, +NAME\n"
+	     "fails if the port cannot do it.\n\n"
+	     "  " PROGRAM " --socket-path=/run/vm1.sock --port=tap:tap0\n");
+}

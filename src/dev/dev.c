@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/* A device's life: where the protocol and the NIC meet. */
+#include "dev/dev.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "dev/endpoint.h"
+#include "dev/features.h"
+#include "dev/mac.h"
+#include "net/nic.h"
+#include "vu/backend.h"
+
+#define ALL_RINGS ((1U << NIC_RINGS) - 1)
+
+struct dev {
+	struct dev_cfg cfg;
+	struct dev_env env;
+	char name[40];
+	uint8_t mac[VIRTIO_NET_MAC_LEN];
+	unsigned offloads; /* that may be offered */
+	struct port *port;
+	struct nic *nic;
+	struct endpoint *endpoint;
+	bool link_up;
+	bool ended; /* no more front ends */
+
+	/* While a front end is connected. */
+	bool connected, disconnecting;
+	int fd;
+	struct vu_backend vu;
+	struct work_src src; /* the connection */
+	struct io_file file;
+	struct work_watch watch; /* one-shot: for reading or for writing, as the protocol wants */
+};
+
+/* ---- what the protocol asks for ---- */
+
+static int op_quiesce(void *ctx, unsigned rings)
+{
+	return nic_quiesce(((struct dev *)ctx)->nic, rings);
+}
+
+static void op_resume(void *ctx)
+{
+	struct dev *dev = ctx;
+
+	for (unsigned r = 0; r < NIC_RINGS; r++) {
+		const struct vu_ring *ring = &dev->vu.rings[r];
+		struct queue_cfg cfg = {
+			.mem = dev->vu.mem,
+			.addr = ring->addr,
+			.num = ring->num,
+			.base = ring->base,
+			.features = dev->vu.features,
+			.enabled = ring->enabled,
+			.kick_fd = ring->kick_fd,
+			.call_fd = ring->call_fd,
+			.err_fd = ring->err_fd,
+		};
+		int rc;
+
+		if (!vu_ring_runnable(&dev->vu, r) || nic_running(dev->nic, r))
+			continue;
+		rc = nic_start(dev->nic, r, &cfg);
+		if (rc < 0)
+			log_limited(&dev->vu.limit, LOG_LEVEL_WARN, dev->name,
+				    "cannot start a ring: index=%u errno=%d", r, -rc);
+	}
+}
+
+static uint16_t op_position(void *ctx, unsigned ring)
+{
+	return nic_position(((struct dev *)ctx)->nic, ring);
+}
+
+static int op_features(void *ctx, uint64_t acked)
+{
+	return nic_set_offload(((struct dev *)ctx)->nic, features_offloads(acked));
+}
+
+static void op_config(void *ctx, void *buf, unsigned len)
+{
+	const struct dev *dev = ctx;
+	struct virtio_net_config config = {
+		.status = htole16(dev->link_up ? VIRTIO_NET_S_LINK_UP : 0),
+		.max_virtqueue_pairs = htole16(1),
+		.mtu = htole16(dev->cfg.mtu),
+	};
+
+	memcpy(config.mac, dev->mac, sizeof(config.mac));
+	memset(buf, 0, len);
+	memcpy(buf, &config, min_size(len, sizeof(config)));
+}
+
+static void op_reset(void *ctx)
+{
+	struct dev *dev = ctx;
+
+	nic_guest_goes(dev->nic);
+	nic_set_offload(dev->nic, 0);
+}
+
+static const struct vu_backend_ops backend_ops = {
+	.quiesce = op_quiesce,
+	.resume = op_resume,
+	.position = op_position,
+	.features = op_features,
+	.config = op_config,
+	.reset = op_reset,
+};
+
+/* ---- the connection ---- */
+
+static void connection_gone(struct dev *dev)
+{
+	struct io *io = worker_io(dev->env.control);
+
+	nic_guest_goes(dev->nic);
+	nic_set_offload(dev->nic, 0);
+	vu_backend_fini(&dev->vu);
+	io_watch_cancel(io, &dev->watch.io);
+	io_file_del(io, &dev->file);
+	work_src_remove(&dev->src);
+	fd_close(&dev->fd);
+	dev->connected = dev->disconnecting = false;
+	if (!dev->ended)
+		dev->ended = !endpoint_next(dev->endpoint);
+	if (dev->ended)
+		dev->env.closed(dev->env.ctx);
+}
+
+/* Stops all rings, then frees what belongs to the connection. */
+static void disconnect(struct dev *dev)
+{
+	dev->disconnecting = true;
+	if (nic_quiesce(dev->nic, ALL_RINGS) == 0)
+		connection_gone(dev);
+}
+
+static void watch_for(struct dev *dev, uint32_t events)
+{
+	struct io *io = worker_io(dev->env.control);
+
+	work_watch_init(&dev->watch, &dev->src, &dev->file, events, false);
+	if (io_watch_arm(io, &dev->watch.io) < 0)
+		disconnect(dev);
+}
+
+/* What a step of the protocol came to; true: step again. */
+static bool after_step(struct dev *dev, int step)
+{
+	switch (step) {
+	case VU_INPUT:
+		watch_for(dev, POLLIN);
+		return false;
+	case VU_OUTPUT:
+		watch_for(dev, POLLOUT);
+		return false;
+	case VU_PENDING:
+		return false;
+	case VU_MORE:
+		return true;
+	default:
+		if (step == -ECONNRESET)
+			log_info(dev->name, "the front end has left");
+		else
+			log_warn(dev->name, "disconnected the front end: errno=%d", -step);
+		disconnect(dev);
+		return false;
+	}
+}
+
+static struct work_used connection_prepare(struct work_src *src, struct work_room room)
+{
+	struct dev *dev = container_of(src, struct dev, src);
+	bool more = false;
+
+	(void)room;
+	if (!dev->disconnecting && !dev->vu.pending)
+		more = after_step(dev, vu_backend_step(&dev->vu));
+	return (struct work_used){.more = more};
+}
+
+static const struct work_ops connection_ops = {.prepare = connection_prepare};
+
+/* A stop that had to wait is over. */
+static void quiesced(void *ctx)
+{
+	struct dev *dev = ctx;
+
+	if (dev->disconnecting)
+		disconnect(dev);
+	else if (after_step(dev, vu_backend_quiesced(&dev->vu)))
+		work_src_ready(&dev->src);
+}
+
+static void front_end_came(void *ctx, int fd)
+{
+	struct dev *dev = ctx;
+	struct vu_backend_cfg cfg = {
+		.name = dev->name,
+		.rings = NIC_RINGS,
+		.features = features_offered(dev->offloads, dev->cfg.mtu != 0),
+		.mem_flags = dev->cfg.any_memory ? MEM_ANY_FILE : 0,
+		.ops = &backend_ops,
+		.ctx = dev,
+	};
+
+	if (io_file_add(worker_io(dev->env.control), &dev->file, fd) < 0) {
+		log_warn(dev->name, "cannot watch the front end's socket");
+		fd_close(&fd);
+		endpoint_next(dev->endpoint);
+		return;
+	}
+	log_info(dev->name, "a front end has connected");
+	dev->fd = fd;
+	dev->connected = true;
+	work_src_init(&dev->src, dev->env.control, &connection_ops);
+	vu_backend_init(&dev->vu, &cfg, fd);
+	nic_guest_comes(dev->nic);
+	watch_for(dev, POLLIN);
+}
+
+static void link_changed(void *ctx, bool up)
+{
+	struct dev *dev = ctx;
+
+	if (dev->link_up == up)
+		return;
+	dev->link_up = up;
+	log_info(dev->name, "the port's link is %s", up ? "up" : "down");
+	if (dev->connected && !dev->disconnecting && vu_backend_config_changed(&dev->vu) < 0)
+		log_warn(dev->name, "could not tell the front end of it");
+}
+
+/* ---- life ---- */
+
+static void choose_name(struct dev *dev)
+{
+	const char *base = dev->cfg.socket_path;
+
+	if (dev->cfg.name != NULL)
+		snprintf(dev->name, sizeof(dev->name), "%s", dev->cfg.name);
+	else if (base == NULL)
+		snprintf(dev->name, sizeof(dev->name), "fd%d", dev->cfg.fd);
+	else
+		snprintf(dev->name, sizeof(dev->name), "%s",
+			 strrchr(base, '/') != NULL ? strrchr(base, '/') + 1 : base);
+}
+
+/* What the port can do, less and more what the options say. */
+static int choose_offloads(struct dev *dev)
+{
+	unsigned caps = dev->port->ops->caps(dev->port), required = 0;
+	const char *bad;
+	int bad_len;
+
+	dev->offloads = caps;
+	if (dev->cfg.offload == NULL)
+		return 0;
+	if (features_edit_offloads(dev->cfg.offload, &dev->offloads, &required, &bad, &bad_len) < 0) {
+		log_error(dev->name, "there is no offload '%.*s'", bad_len, bad);
+		return -EINVAL;
+	}
+	if ((required & ~caps) != 0) {
+		log_error(dev->name, "the port %s cannot do the offload %s", dev->cfg.port,
+			  features_offload_name(required & ~caps));
+		return -EOPNOTSUPP;
+	}
+	dev->offloads &= caps;
+	return 0;
+}
+
+static int open_port(struct dev *dev)
+{
+	const char *err = NULL;
+	int rc = port_open(&dev->port, dev->cfg.port, dev->name, dev->env.control, &err);
+
+	if (rc < 0)
+		log_error(dev->name, "port %s: %s: errno=%d", dev->cfg.port, err, -rc);
+	return rc;
+}
+
+static int open_nic(struct dev *dev)
+{
+	struct nic_cfg cfg = {
+		.name = dev->name,
+		.port = dev->port,
+		.worker = dev->env.worker,
+		.control = dev->env.control,
+		.scratch = dev->env.scratch,
+		.pieces = dev->env.pieces,
+		.drain_ns = DEV_DRAIN_NS,
+		.quiesced = quiesced,
+		.ctx = dev,
+	};
+	int rc = nic_new(&dev->nic, &cfg);
+
+	if (rc < 0)
+		log_error(dev->name, "cannot set up the queues: errno=%d", -rc);
+	return rc;
+}
+
+static int open_endpoint(struct dev *dev)
+{
+	struct endpoint_cfg cfg = {
+		.name = dev->name,
+		.path = dev->cfg.socket_path,
+		.fd = dev->cfg.fd,
+		.client = dev->cfg.client,
+		.mode = dev->cfg.socket_mode,
+		.group = dev->cfg.socket_group,
+		.control = dev->env.control,
+		.connected = front_end_came,
+		.ctx = dev,
+	};
+	const char *err = NULL;
+	int rc = endpoint_new(&dev->endpoint, &cfg, &err);
+
+	if (rc < 0)
+		log_error(dev->name, "socket %s: %s: errno=%d",
+			  cfg.path != NULL ? cfg.path : "of --fd", err, -rc);
+	return rc;
+}
+
+int dev_new(struct dev **out, const struct dev_cfg *cfg, const struct dev_env *env)
+{
+	struct dev *dev = calloc(1, sizeof(*dev));
+	struct port_events events = {.link = link_changed, .ctx = dev};
+	int rc;
+
+	if (dev == NULL)
+		return -ENOMEM;
+	dev->cfg = *cfg;
+	dev->env = *env;
+	dev->fd = -1;
+	choose_name(dev);
+	if (cfg->mac_set)
+		memcpy(dev->mac, cfg->mac, sizeof(dev->mac));
+	else
+		mac_for_name(dev->mac, cfg->socket_path != NULL ? cfg->socket_path : dev->name);
+	rc = open_port(dev);
+	if (rc < 0)
+		goto err_free;
+	rc = choose_offloads(dev);
+	if (rc < 0)
+		goto err_port;
+	rc = open_nic(dev);
+	if (rc < 0)
+		goto err_port;
+	dev->link_up = dev->port->ops->link(dev->port, &events);
+	rc = open_endpoint(dev);
+	if (rc < 0)
+		goto err_nic;
+	endpoint_start(dev->endpoint);
+	*out = dev;
+	return 0;
+
+err_nic:
+	nic_free(dev->nic);
+err_port:
+	dev->port->ops->close(dev->port);
+err_free:
+	free(dev);
+	return rc;
+}
+
+void dev_close(struct dev *dev)
+{
+	if (dev->ended)
+		return;
+	dev->ended = true;
+	if (!dev->connected)
+		dev->env.closed(dev->env.ctx);
+	else if (!dev->disconnecting && !dev->vu.pending)
+		disconnect(dev);
+	else
+		dev->disconnecting = true; /* quiesced() goes on from there */
+}
+
+void dev_free(struct dev *dev)
+{
+	endpoint_free(dev->endpoint);
+	nic_free(dev->nic);
+	dev->port->ops->close(dev->port);
+	free(dev);
+}
+
+json_t *dev_stats(const struct dev *dev)
+{
+	json_t *stats = json_pack("{s:s, s:s, s:b, s:b, s:I}", "name", dev->name, "port",
+				  dev->cfg.port, "connected", dev->connected, "link", dev->link_up,
+				  "bad_messages", (json_int_t)dev->vu.bad_messages);
+	json_t *nic = nic_stats(dev->nic);
+
+	json_object_update(stats, nic);
+	json_decref(nic);
+	return stats;
+}

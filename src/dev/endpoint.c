@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/* Where a device meets its front end. */
+#include "dev/endpoint.h"
+
+#include <errno.h>
+#include <grp.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/log.h"
+
+#define RETRY_MIN_NS (100 * NSEC_PER_MSEC)
+#define RETRY_MAX_NS (2 * NSEC_PER_SEC)
+#define BACKLOG	     8
+
+enum role { LISTENER, CLIENT, GIVEN };
+
+struct endpoint {
+	struct endpoint_cfg cfg;
+	enum role role;
+	struct sockaddr_un addr;
+	bool made_socket; /* in the file system, to be removed */
+	bool busy;	  /* a front end is there */
+	int fd;		  /* listening, or the given one */
+	struct work_src src;
+	struct io_file file;
+	bool watched;
+	struct work_watch watch;
+	struct work_timer retry;
+	uint64_t retry_ns;
+};
+
+/* ---- making the socket ---- */
+
+static int stale_socket(const struct sockaddr_un *addr)
+{
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int rc;
+
+	if (fd < 0)
+		return -errno;
+	rc = connect(fd, (const struct sockaddr *)addr, sizeof(*addr)) < 0 ? -errno : 0;
+	fd_close(&fd);
+	return rc == -ECONNREFUSED ? 1 : 0;
+}
+
+static int bind_path(struct endpoint *ep, const char **err)
+{
+	const struct sockaddr *addr = (const struct sockaddr *)&ep->addr;
+	mode_t mask = umask(0777 & ~ep->cfg.mode);
+	int rc = bind(ep->fd, addr, sizeof(ep->addr)) < 0 ? -errno : 0;
+
+	if (rc == -EADDRINUSE && stale_socket(&ep->addr) == 1) {
+		unlink(ep->addr.sun_path);
+		rc = bind(ep->fd, addr, sizeof(ep->addr)) < 0 ? -errno : 0;
+	}
+	umask(mask);
+	if (rc == -EADDRINUSE)
+		*err = "the socket path is in use by another process, or is not a socket";
+	else if (rc < 0)
+		*err = "cannot make the socket there; does its directory exist, may you write to it?";
+	ep->made_socket = rc == 0;
+	return rc;
+}
+
+static int set_group(const struct endpoint *ep, const char **err)
+{
+	struct group *gr;
+
+	if (ep->cfg.group == NULL)
+		return 0;
+	gr = getgrnam(ep->cfg.group); /* NOLINT(concurrency-mt-unsafe): the control thread alone */
+	if (gr == NULL) {
+		*err = "there is no such group";
+		return -ENOENT;
+	}
+	if (chown(ep->addr.sun_path, (uid_t)-1, gr->gr_gid) < 0) {
+		*err = "cannot give the socket to that group; are you in it?";
+		return -errno;
+	}
+	return 0;
+}
+
+static int open_listener(struct endpoint *ep, const char **err)
+{
+	int rc;
+
+	ep->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (ep->fd < 0) {
+		*err = "cannot make a socket";
+		return -errno;
+	}
+	rc = bind_path(ep, err);
+	if (rc == 0)
+		rc = set_group(ep, err);
+	if (rc == 0 && listen(ep->fd, BACKLOG) < 0) {
+		*err = "cannot listen on the socket";
+		rc = -errno;
+	}
+	return rc;
+}
+
+static int adopt_fd(struct endpoint *ep, const char **err)
+{
+	int listening = 0, domain = 0;
+	socklen_t len = sizeof(int);
+
+	ep->fd = ep->cfg.fd;
+	if (getsockopt(ep->fd, SOL_SOCKET, SO_DOMAIN, &domain, &len) < 0 || domain != AF_UNIX) {
+		*err = "the descriptor is no UNIX socket";
+		return -ENOTSOCK;
+	}
+	if (getsockopt(ep->fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &len) < 0)
+		return -errno;
+	ep->role = listening ? LISTENER : GIVEN;
+	return fd_set_nonblock(ep->fd);
+}
+
+/* ---- meeting front ends ---- */
+
+static void hand_over(struct endpoint *ep, int fd)
+{
+	ep->busy = true;
+	ep->retry_ns = RETRY_MIN_NS;
+	ep->cfg.connected(ep->cfg.ctx, fd);
+}
+
+static void retry_later(struct endpoint *ep)
+{
+	work_timer_set(&ep->retry, worker_now(ep->cfg.control) + ep->retry_ns);
+	ep->retry_ns = ep->retry_ns * 2 < RETRY_MAX_NS ? ep->retry_ns * 2 : RETRY_MAX_NS;
+}
+
+static void accept_all(struct endpoint *ep)
+{
+	for (;;) {
+		int fd = accept4(ep->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+		if (fd >= 0 && !ep->busy) {
+			hand_over(ep, fd);
+		} else if (fd >= 0) {
+			log_warn(ep->cfg.name, "turned a second front end away");
+			fd_close(&fd);
+		} else if (errno == EAGAIN) {
+			return;
+		} else if (errno != EINTR && errno != ECONNABORTED) {
+			/* Out of descriptors or memory: the connection waits, and so do we. */
+			log_warn(ep->cfg.name, "cannot accept a front end: errno=%d", errno);
+			retry_later(ep);
+			return;
+		}
+	}
+}
+
+static void try_connect(struct endpoint *ep)
+{
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	if (fd >= 0 && connect(fd, (struct sockaddr *)&ep->addr, sizeof(ep->addr)) == 0) {
+		hand_over(ep, fd);
+		return;
+	}
+	log_debug(ep->cfg.name, "no front end at %s yet: errno=%d", ep->addr.sun_path, errno);
+	fd_close(&fd);
+	retry_later(ep);
+}
+
+static struct work_used endpoint_prepare(struct work_src *src, struct work_room room)
+{
+	struct endpoint *ep = container_of(src, struct endpoint, src);
+
+	(void)room;
+	switch (ep->role) {
+	case LISTENER:
+		accept_all(ep);
+		break;
+	case CLIENT:
+		if (!ep->busy)
+			try_connect(ep);
+		break;
+	case GIVEN:
+		if (!ep->busy)
+			hand_over(ep, ep->fd);
+		ep->fd = -1;
+		break;
+	}
+	return (struct work_used){0};
+}
+
+static const struct work_ops endpoint_ops = {.prepare = endpoint_prepare};
+
+/* ---- life ---- */
+
+static int set_path(struct endpoint *ep, const char **err)
+{
+	if (strlen(ep->cfg.path) >= sizeof(ep->addr.sun_path)) {
+		*err = "a socket path can have 107 bytes at most";
+		return -ENAMETOOLONG;
+	}
+	ep->addr.sun_family = AF_UNIX;
+	strcpy(ep->addr.sun_path, ep->cfg.path);
+	return 0;
+}
+
+static int open_role(struct endpoint *ep, const char **err)
+{
+	int rc;
+
+	if (ep->cfg.path == NULL)
+		return adopt_fd(ep, err);
+	rc = set_path(ep, err);
+	if (rc < 0 || ep->cfg.client) {
+		ep->role = CLIENT;
+		return rc;
+	}
+	ep->role = LISTENER;
+	return open_listener(ep, err);
+}
+
+static int watch_listener(struct endpoint *ep, const char **err)
+{
+	int rc;
+
+	if (ep->role != LISTENER)
+		return 0;
+	rc = io_file_add(worker_io(ep->cfg.control), &ep->file, ep->fd);
+	if (rc < 0) {
+		*err = "cannot watch the socket";
+		return rc;
+	}
+	ep->watched = true;
+	work_watch_init(&ep->watch, &ep->src, &ep->file, POLLIN, true);
+	return io_watch_arm(worker_io(ep->cfg.control), &ep->watch.io);
+}
+
+int endpoint_new(struct endpoint **out, const struct endpoint_cfg *cfg, const char **err)
+{
+	struct endpoint *ep = calloc(1, sizeof(*ep));
+	int rc;
+
+	*err = "out of memory";
+	if (ep == NULL)
+		return -ENOMEM;
+	ep->cfg = *cfg;
+	ep->fd = -1;
+	ep->retry_ns = RETRY_MIN_NS;
+	work_src_init(&ep->src, cfg->control, &endpoint_ops);
+	work_timer_init(&ep->retry, &ep->src);
+	rc = open_role(ep, err);
+	if (rc == 0)
+		rc = watch_listener(ep, err);
+	if (rc < 0)
+		endpoint_free(ep);
+	else
+		*out = ep;
+	return rc;
+}
+
+void endpoint_free(struct endpoint *ep)
+{
+	if (ep->watched) {
+		io_watch_cancel(worker_io(ep->cfg.control), &ep->watch.io);
+		io_file_del(worker_io(ep->cfg.control), &ep->file);
+	}
+	work_timer_stop(&ep->retry);
+	work_src_remove(&ep->src);
+	if (ep->made_socket)
+		unlink(ep->addr.sun_path);
+	fd_close(&ep->fd);
+	free(ep);
+}
+
+void endpoint_start(struct endpoint *ep)
+{
+	work_src_ready(&ep->src);
+}
+
+bool endpoint_next(struct endpoint *ep)
+{
+	ep->busy = false;
+	if (ep->role == GIVEN)
+		return false;
+	if (ep->role == CLIENT)
+		retry_later(ep);
+	return true;
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/* A queue: a virtqueue with its doorbells. */
+#include "net/queue.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define DRAIN_MAX 16
+
+static struct io *queue_io(const struct queue *q)
+{
+	return worker_io(q->src->worker);
+}
+
+void queue_init(struct queue *q, struct work_src *src, const char *device, const char *which)
+{
+	memset(q, 0, sizeof(*q));
+	q->src = src;
+	snprintf(q->name, sizeof(q->name), "%.40s %s", device, which);
+	work_timer_init(&q->poll, src);
+}
+
+/* Adds a signal on @bell to the next entry; false: the array is full. */
+static bool signal_bell(struct queue *q, struct io_file *bell)
+{
+	struct io_op *op = io_reserve(queue_io(q), 1);
+
+	if (op == NULL)
+		return false;
+	op->file = bell;
+	op->opcode = IO_OP_CALL;
+	return true;
+}
+
+static void call_driver(struct queue *q)
+{
+	q->call_owed = !signal_bell(q, &q->call);
+	if (q->call_owed)
+		work_src_ready(q->src);
+	else
+		counter_add(&q->cnt.calls, 1);
+}
+
+static int open_bell(struct queue *q, struct io_file *bell, int fd, bool *has)
+{
+	int rc;
+
+	if (fd < 0)
+		return 0;
+	rc = io_file_add(queue_io(q), bell, fd);
+	*has = rc == 0;
+	return rc;
+}
+
+static int open_bells(struct queue *q, const struct queue_cfg *cfg)
+{
+	int rc = open_bell(q, &q->kick, cfg->kick_fd, &q->has_kick);
+
+	if (rc == 0)
+		rc = open_bell(q, &q->call, cfg->call_fd, &q->has_call);
+	if (rc == 0)
+		rc = open_bell(q, &q->err, cfg->err_fd, &q->has_err);
+	if (rc == 0 && q->has_kick) {
+		work_watch_init(&q->kick_watch, q->src, &q->kick, POLLIN, true);
+		rc = io_watch_arm(queue_io(q), &q->kick_watch.io);
+	}
+	return rc;
+}
+
+static void close_bell(struct queue *q, struct io_file *bell, bool *has)
+{
+	if (*has)
+		io_file_del(queue_io(q), bell);
+	*has = false;
+}
+
+static void close_bells(struct queue *q)
+{
+	if (q->has_kick)
+		io_watch_cancel(queue_io(q), &q->kick_watch.io);
+	close_bell(q, &q->kick, &q->has_kick);
+	close_bell(q, &q->call, &q->has_call);
+	close_bell(q, &q->err, &q->has_err);
+	q->call_owed = false;
+	work_timer_stop(&q->poll);
+}
+
+int queue_start(struct queue *q, const struct queue_cfg *cfg)
+{
+	int rc = vq_start(&q->vq, cfg->mem, &cfg->addr, cfg->num, cfg->base, cfg->features);
+
+	if (rc < 0)
+		return rc;
+	if (rc > 0)
+		log_limited(&q->limit, LOG_LEVEL_WARN, q->name,
+			    "the front end's base is not the ring's used index: base=%u used=%u; "
+			    "going on from the latter",
+			    cfg->base, vq_base(&q->vq));
+	rc = open_bells(q, cfg);
+	if (rc < 0) {
+		close_bells(q);
+		vq_stop(&q->vq);
+		return rc;
+	}
+	q->enabled = cfg->enabled;
+	q->broken_told = false;
+	/* A disabled ring is looked at when it is kicked, not before: its memory may be anything. */
+	if (q->enabled) {
+		if (q->has_call)
+			call_driver(q);
+		work_src_ready(q->src);
+	} else {
+		queue_arm(q);
+	}
+	return 0;
+}
+
+void queue_stop(struct queue *q)
+{
+	if (!queue_running(q))
+		return;
+	io_enter(queue_io(q), 0); /* a call may still be in the array */
+	close_bells(q);
+	vq_stop(&q->vq);
+}
+
+void queue_break(struct queue *q, const char *why)
+{
+	if (q->vq.broken && q->broken_told)
+		return;
+	log_limited(&q->limit, LOG_LEVEL_WARN, q->name, "%s; ignored until it is reset", why);
+	q->vq.broken = q->broken_told = true;
+	if (q->has_err)
+		signal_bell(q, &q->err);
+}
+
+bool queue_usable(struct queue *q)
+{
+	if (!queue_running(q) || q->vq.broken)
+		return false;
+	if (mem_broken(q->vq.mem)) {
+		queue_break(q, "the front end took guest memory away");
+		return false;
+	}
+	if (q->has_call && q->call.call_err != 0) {
+		log_limited(&q->limit, LOG_LEVEL_WARN, q->name, "cannot call the driver: errno=%d",
+			    -q->call.call_err);
+		close_bell(q, &q->call, &q->has_call);
+	}
+	if (q->call_owed && q->has_call)
+		call_driver(q);
+	return true;
+}
+
+void queue_publish(struct queue *q)
+{
+	vq_flush(&q->vq);
+	if (q->has_call && vq_notify(&q->vq))
+		call_driver(q);
+}
+
+/*
+ * Takes bytes out of a kick that is a byte stream, so that the next ones find room; nobody else reads
+ * it, so what is there can be read without waiting. What is left over fires no less for it.
+ */
+static void drain_kick(struct queue *q)
+{
+	char buf[4096];
+	int n = 0;
+
+	if (q->kick.class == IO_SOCKET) {
+		while (recv(q->kick.fd, buf, sizeof(buf), MSG_DONTWAIT) == sizeof(buf) &&
+		       n++ < DRAIN_MAX)
+			;
+	} else if (ioctl(q->kick.fd, FIONREAD, &n) == 0 && n > 0 &&
+		   read(q->kick.fd, buf, min_size((size_t)n, sizeof(buf))) < 0) {
+		log_limited(&q->limit, LOG_LEVEL_WARN, q->name, "cannot read the kick");
+	}
+}
+
+bool queue_arm(struct queue *q)
+{
+	if (!queue_running(q) || q->vq.broken)
+		return false;
+	if (!q->has_kick)
+		work_timer_set(&q->poll, worker_now(q->src->worker) + QUEUE_POLL_NS);
+	else if (q->kick.class == IO_PIPE || q->kick.class == IO_SOCKET)
+		drain_kick(q);
+	return vq_kick_on(&q->vq);
+}

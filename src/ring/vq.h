@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The device's side of a virtqueue.
+ *
+ * DOC: a virtqueue is used through verbs: pop and unpop take and give back, push and flush return,
+ * notify asks whether the driver wants an interrupt, kick_off and kick_on whether we want kicks.
+ * Every descriptor is read once, into private memory; what the driver writes later changes nothing.
+ *
+ * A *bad chain* (loop, address outside memory, wrong direction) comes out of pop with err set and no
+ * pieces; its head is returned with length 0 like any other. A *bad ring* (an index that jumps, a
+ * head that does not exist) breaks the queue: pop returns -EPROTO and nothing more is taken until
+ * the next vq_start().
+ *
+ * One thread uses a queue at a time. The other thread of the DOC essays on ordering is the guest.
+ */
+#ifndef UVHOST_RING_VQ_H
+#define UVHOST_RING_VQ_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#include "mem/mem.h"
+#include "wire/virtio_ring.h"
+
+/* The largest ring that we serve; a chain has at most as many descriptors. */
+#define VQ_NUM_MAX 1024
+
+struct vq_addr {
+	struct uva desc, avail, used;
+};
+
+/*
+ * One descriptor chain. Its pieces are iov[0 .. out_cnt) to read and iov[out_cnt .. out_cnt+in_cnt)
+ * to write; iov[-1] is free for whoever has to put a header in front.
+ */
+struct vq_chain {
+	struct iovec *iov;
+	uint16_t out_cnt, in_cnt;
+	uint32_t out_len, in_len; /* bytes; a sum over UINT32_MAX is a bad chain */
+	uint16_t head;
+	uint16_t seq; /* position in the order of pops */
+	int16_t err; /* 0; -EFAULT address, -ELOOP too many descriptors, -EINVAL direction or table,
+		       * -EOVERFLOW a sum, -E2BIG more pieces than VQ_IOVS_MAX - 1 */
+};
+
+/* Room for the pieces of a burst of chains; the caller's, one burst a time. */
+#define VQ_IOVS_MAX 4096
+struct vq_iovs {
+	unsigned used;
+	struct iovec iov[VQ_IOVS_MAX];
+};
+
+struct vq_done {
+	uint16_t head;
+	uint16_t seq;
+	uint32_t len; /* bytes written into the chain */
+};
+
+struct vq {
+	const struct mem *mem;
+	struct vring_desc *desc;
+	struct vring_avail *avail;
+	struct vring_used *used;
+	uint16_t num;
+	uint16_t avail_idx;    /* next to pop */
+	uint16_t avail_tried;  /* how far pops got; unpop leaves it */
+	uint16_t avail_seen;   /* the driver's index when we last looked */
+	uint16_t used_idx;     /* next to push; IN_ORDER: first that is not done */
+	uint16_t used_flushed; /* published */
+	uint16_t signalled;    /* published when we last decided about a signal */
+	bool signalled_valid;
+	bool event_idx, indirect, in_order;
+	bool broken;
+	bool kicks_off;
+	/* IN_ORDER: pushed, but an earlier one is not; a bit for each slot of the used ring. */
+	uint64_t done[VQ_NUM_MAX / 64];
+};
+
+/*
+ * Makes the ring ready to run at @base, from the acked feature bits, with kicks on. The used index is
+ * taken from the ring in memory; a queue of ours had returned all that it took, so where @base
+ * differs, the used index is the one to believe: the ring runs from there, and 1 is returned.
+ * Otherwise 0; -EFAULT: a part is outside memory or crosses a region; -EINVAL: misaligned, or @num is
+ * 0, no power of two or too large; -EPROTO: the ring's indexes contradict each other.
+ */
+int vq_start(struct vq *vq, const struct mem *mem, const struct vq_addr *addr, uint16_t num,
+	     uint16_t base, uint64_t features);
+/* Forgets the memory. Everything popped was pushed and flushed, or unpopped. */
+void vq_stop(struct vq *vq);
+static inline bool vq_running(const struct vq *vq)
+{
+	return vq->mem != NULL;
+}
+/* The next avail index to consume: what GET_VRING_BASE answers. */
+static inline uint16_t vq_base(const struct vq *vq)
+{
+	return vq->avail_idx;
+}
+
+/* Chains that wait to be popped, at most the ring's size; -EPROTO when the ring is broken. */
+int vq_pending(struct vq *vq);
+
+/*
+ * Takes up to @max chains, whose pieces go to @iovs (from iovs->used on), until the ring is empty or
+ * @iovs is full. Returns how many; -EPROTO when the ring is broken and none was taken.
+ */
+int vq_pop(struct vq *vq, struct vq_chain *chains, unsigned max, struct vq_iovs *iovs);
+/* Steps back over the @cnt chains popped last. */
+void vq_unpop(struct vq *vq, unsigned cnt);
+
+/* Returns chains, in any order; with IN_ORDER they reach the driver in the order of their pops. */
+void vq_push(struct vq *vq, const struct vq_done *done, unsigned cnt);
+/* Publishes what was pushed. */
+void vq_flush(struct vq *vq);
+/* After a flush: does the driver want an interrupt for what it has not been told of? Always true the
+ * first time after vq_start(): a signal from before may be lost. */
+bool vq_notify(struct vq *vq);
+
+/* Asks the driver not to kick. */
+void vq_kick_off(struct vq *vq);
+/*
+ * Asks for kicks; true: look again, there is something that no pop has got to. Chains that were
+ * popped and unpopped do not count: whoever found them too few waits for more of them.
+ */
+bool vq_kick_on(struct vq *vq);
+
+/* For the poll window: the same look as vq_kick_on()'s, without asking for anything. */
+bool vq_peek(const struct vq *vq);
+
+#endif
