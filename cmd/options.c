@@ -121,7 +121,8 @@ static const char *set_any_memory(struct dev_cfg *d, const char *value)
 static const char *set_io(struct options *o, const char *value)
 {
 	static const char *const kinds[] = {
-		[IO_AUTO] = "auto", [IO_URING] = "uring", [IO_PLAIN] = "plain"};
+		[IO_AUTO] = "auto", [IO_URING] = "uring", [IO_PLAIN] = "plain"
+	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
 		if (strcmp(value, kinds[i]) == 0) {
@@ -180,27 +181,29 @@ static const char *set_version(struct options *o, const char *value)
 static const char *set_device(struct options *o, const char *value);
 
 static const struct option_def table[] = {
-	{"socket-path", "PATH", "listen for the front end on this socket", .set_dev = set_path},
-	{"fd", "N", "use this listening or connected socket instead", .set_dev = set_fd},
-	{"client", NULL, "connect to socket-path, for ever", .set_dev = set_client},
-	{"socket-mode", "MODE", "permissions of the socket, octal (600)", .set_dev = set_mode},
-	{"socket-group", "GROUP", "group of the socket", .set_dev = set_group},
-	{"port", "PORT", "where frames go, see below", .set_dev = set_port},
-	{"mac", "ADDR", "address of the guest's NIC (made from socket-path)", .set_dev = set_mac},
-	{"mtu", "N", "MTU that the guest is told (it is told none)", .set_dev = set_mtu},
-	{"offload", "[+-]NAME,...", "offloads to require or leave out, see below",
-	 .set_dev = set_offload},
-	{"name", "NAME", "name in the log and the counters (from socket-path)", .set_dev = set_name},
-	{"any-memory", NULL, "accept guest memory in ordinary files", .set_dev = set_any_memory},
-	{"device", "KEY=VALUE,...", "one more device, with the keys above", .set = set_device},
-	{"io", "KIND", "auto, uring or plain system calls (auto)", .set = set_io},
-	{"poll-us", "N", "look for more work this long before sleeping (0)", .set = set_poll},
-	{"stats", NULL, "print the counters as JSON at exit; SIGUSR1 prints them at any time",
-	 .set = set_stats},
-	{"verbose", NULL, "log more", .set = set_verbose},
-	{"print-capabilities", NULL, "print what this back end is as JSON", .set = set_capabilities},
-	{"help", NULL, "print this", .set = set_help},
-	{"version", NULL, "print the version", .set = set_version},
+	{ "socket-path", "PATH", "listen for the front end on this socket", .set_dev = set_path },
+	{ "fd", "N", "use this listening or connected socket instead", .set_dev = set_fd },
+	{ "client", NULL, "connect to socket-path, for ever", .set_dev = set_client },
+	{ "socket-mode", "MODE", "permissions of the socket, octal (600)", .set_dev = set_mode },
+	{ "socket-group", "GROUP", "group of the socket", .set_dev = set_group },
+	{ "port", "PORT", "where frames go, see below", .set_dev = set_port },
+	{ "mac", "ADDR", "address of the guest's NIC (made from socket-path)", .set_dev = set_mac },
+	{ "mtu", "N", "MTU that the guest is told (it is told none)", .set_dev = set_mtu },
+	{ "offload", "[+-]NAME,...", "offloads to require or leave out, see below",
+	  .set_dev = set_offload },
+	{ "name", "NAME", "name in the log and the counters (from socket-path)",
+	  .set_dev = set_name },
+	{ "any-memory", NULL, "accept guest memory in ordinary files", .set_dev = set_any_memory },
+	{ "device", "KEY=VALUE,...", "one more device, with the keys above", .set = set_device },
+	{ "io", "KIND", "auto, uring or plain system calls (auto)", .set = set_io },
+	{ "poll-us", "N", "look for more work this long before sleeping (0)", .set = set_poll },
+	{ "stats", NULL, "print the counters as JSON at exit; SIGUSR1 prints them at any time",
+	  .set = set_stats },
+	{ "verbose", NULL, "log more", .set = set_verbose },
+	{ "print-capabilities", NULL, "print what this back end is as JSON",
+	  .set = set_capabilities },
+	{ "help", NULL, "print this", .set = set_help },
+	{ "version", NULL, "print the version", .set = set_version },
 };
 
 /* ---- --device ---- */
@@ -214,7 +217,7 @@ static struct dev_cfg *add_device(struct options *o)
 		abort();
 	}
 	o->devs = devs;
-	devs[o->dev_cnt] = (struct dev_cfg){.fd = -1, .socket_mode = 0600};
+	devs[o->dev_cnt] = (struct dev_cfg){ .fd = -1, .socket_mode = 0600 };
 	return &devs[o->dev_cnt++];
 }
 
@@ -245,7 +248,8 @@ static char *value_end(char *s)
 static const char *set_device(struct options *o, const char *value)
 {
 	struct dev_cfg *d = add_device(o);
-	char *s = strdup(value), *next; /* lives as long as the process: the setters keep pointers */
+	char *s = strdup(value),
+	     *next; /* lives as long as the process: the setters keep pointers */
 
 	for (; s != NULL && *s != '\0'; s = next) {
 		const struct option_def *def = key_at(s);
@@ -301,7 +305,8 @@ static int check_devices(const struct options *o)
 	return 0;
 }
 
-static int set_option(struct options *o, const struct option_def *def, const char *value, int *single)
+static int set_option(struct options *o, const struct option_def *def, const char *value,
+		      int *single)
 {
 	const char *wants;
 
@@ -315,15 +320,15 @@ static int set_option(struct options *o, const struct option_def *def, const cha
 
 int options_parse(struct options *o, int argc, char **argv)
 {
-	struct option longs[ARRAY_SIZE(table) + 1] = {0};
+	struct option longs[ARRAY_SIZE(table) + 1] = { 0 };
 	int single = -1; /* the device of the options outside --device */
 	int idx, c;
 
-	*o = (struct options){.action = ACTION_SERVE};
+	*o = (struct options){ .action = ACTION_SERVE };
 	for (size_t i = 0; i < ARRAY_SIZE(table); i++)
-		longs[i] = (struct option){.name = table[i].name,
-					   .has_arg = table[i].arg != NULL ? required_argument :
-									     no_argument};
+		longs[i] = (struct option){ .name = table[i].name,
+					    .has_arg = table[i].arg != NULL ? required_argument :
+									      no_argument };
 	while ((c = getopt_long(argc, argv, "", longs, &idx)) != -1) {
 		if (c == '?')
 			return complain("that is no option that I know");

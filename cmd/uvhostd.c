@@ -44,8 +44,9 @@ static void print_stats(const struct daemon *d)
 
 	for (unsigned i = 0; i < d->dev_cnt; i++)
 		json_array_append_new(devs, dev_stats(d->devs[i]));
-	all = json_pack("{s:s, s:o}", "io", io_kind(worker_io(d->worker)) == IO_URING ? "uring" : "plain",
-			"devices", devs);
+	all = json_pack("{s:s, s:o}", "io",
+			io_kind(worker_io(d->worker)) == IO_URING ? "uring" : "plain", "devices",
+			devs);
 	text = json_dumps(all, JSON_COMPACT);
 	if (text != NULL)
 		puts(text);
@@ -74,10 +75,10 @@ static struct work_used take_signals(struct work_src *src, struct work_room room
 		else
 			close_devices(d);
 	}
-	return (struct work_used){0};
+	return (struct work_used){ 0 };
 }
 
-static const struct work_ops signal_ops = {.prepare = take_signals};
+static const struct work_ops signal_ops = { .prepare = take_signals };
 
 /* Before any thread is made: each inherits the mask. */
 static int open_signals(struct daemon *d)
@@ -131,7 +132,7 @@ static void raise_fd_limit(void)
 
 static int start_workers(struct daemon *d)
 {
-	struct work_config control = {.name = "control", .io = IO_PLAIN};
+	struct work_config control = { .name = "control", .io = IO_PLAIN };
 	struct work_config worker = {
 		.name = "worker0",
 		.io = d->opts.io,
@@ -146,7 +147,9 @@ static int start_workers(struct daemon *d)
 	rc = worker_spawn(&d->worker, &worker);
 	if (rc < 0)
 		log_error(PROGRAM, "cannot start a worker%s: errno=%d",
-			  d->opts.io == IO_URING ? ": io_uring is not to be had here, try --io=auto" : "",
+			  d->opts.io == IO_URING ?
+				  ": io_uring is not to be had here, try --io=auto" :
+				  "",
 			  -rc);
 	return rc;
 }
@@ -216,7 +219,7 @@ static int serve(struct daemon *d)
 
 int main(int argc, char **argv)
 {
-	static struct daemon d = {.signal_fd = -1};
+	static struct daemon d = { .signal_fd = -1 };
 
 	if (options_parse(&d.opts, argc, argv) < 0)
 		return 2;

@@ -20,7 +20,7 @@ struct iov_cursor {
 
 static inline struct iov_cursor iov_cursor(const struct iovec *iov, unsigned cnt)
 {
-	return (struct iov_cursor){.iov = iov, .cnt = cnt, .off = 0};
+	return (struct iov_cursor){ .iov = iov, .cnt = cnt, .off = 0 };
 }
 
 /* Bytes in @cnt pieces. */

@@ -21,7 +21,7 @@ void log_set_level(enum log_level level)
 
 static void write_line(enum log_level level, const char *name, const char *fmt, va_list ap)
 {
-	static const char *const names[] = {"error", "warning", "info", "debug"};
+	static const char *const names[] = { "error", "warning", "info", "debug" };
 	char line[LINE_MAX_LEN];
 	int saved = errno;
 	size_t len;
@@ -57,7 +57,7 @@ void log_limited(struct log_limit *limit, enum log_level level, const char *name
 	if (limit->since_ns == 0 || now - limit->since_ns >= LOG_PERIOD_NS) {
 		if (limit->held > 0)
 			log_write(level, name, "held back %u lines like the last", limit->held);
-		*limit = (struct log_limit){.since_ns = now};
+		*limit = (struct log_limit){ .since_ns = now };
 	}
 	if (limit->written >= LOG_BURST) {
 		limit->held++;

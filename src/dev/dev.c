@@ -185,10 +185,10 @@ static struct work_used connection_prepare(struct work_src *src, struct work_roo
 	(void)room;
 	if (!dev->disconnecting && !dev->vu.pending)
 		more = after_step(dev, vu_backend_step(&dev->vu));
-	return (struct work_used){.more = more};
+	return (struct work_used){ .more = more };
 }
 
-static const struct work_ops connection_ops = {.prepare = connection_prepare};
+static const struct work_ops connection_ops = { .prepare = connection_prepare };
 
 /* A stop that had to wait is over. */
 static void quiesced(void *ctx)
@@ -265,7 +265,8 @@ static int choose_offloads(struct dev *dev)
 	dev->offloads = caps;
 	if (dev->cfg.offload == NULL)
 		return 0;
-	if (features_edit_offloads(dev->cfg.offload, &dev->offloads, &required, &bad, &bad_len) < 0) {
+	if (features_edit_offloads(dev->cfg.offload, &dev->offloads, &required, &bad, &bad_len) <
+	    0) {
 		log_error(dev->name, "there is no offload '%.*s'", bad_len, bad);
 		return -EINVAL;
 	}
@@ -333,7 +334,7 @@ static int open_endpoint(struct dev *dev)
 int dev_new(struct dev **out, const struct dev_cfg *cfg, const struct dev_env *env)
 {
 	struct dev *dev = calloc(1, sizeof(*dev));
-	struct port_events events = {.link = link_changed, .ctx = dev};
+	struct port_events events = { .link = link_changed, .ctx = dev };
 	int rc;
 
 	if (dev == NULL)

@@ -32,7 +32,7 @@ struct dev_cfg {
 	const char *port; /* "tap:NAME" */
 	uint8_t mac[VIRTIO_NET_MAC_LEN];
 	bool mac_set;
-	uint16_t mtu; /* 0: not told to the guest */
+	uint16_t mtu;        /* 0: not told to the guest */
 	const char *offload; /* NULL: all that the port can do */
 	bool any_memory;
 };
@@ -41,7 +41,7 @@ struct dev_cfg {
 struct dev_env {
 	struct worker *control, *worker;
 	struct scratch *scratch; /* the worker's */
-	struct vq_iovs *pieces;	 /* the control thread's */
+	struct vq_iovs *pieces;  /* the control thread's */
 	/* A device has ended: dev_close() is complete, or its only front end (a connected descriptor)
 	 * has left. It may be freed, but not from within the call. */
 	void (*closed)(void *ctx);

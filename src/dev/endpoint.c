@@ -18,7 +18,7 @@
 
 #define RETRY_MIN_NS (100 * NSEC_PER_MSEC)
 #define RETRY_MAX_NS (2 * NSEC_PER_SEC)
-#define BACKLOG	     8
+#define BACKLOG      8
 
 enum role { LISTENER, CLIENT, GIVEN };
 
@@ -27,8 +27,8 @@ struct endpoint {
 	enum role role;
 	struct sockaddr_un addr;
 	bool made_socket; /* in the file system, to be removed */
-	bool busy;	  /* a front end is there */
-	int fd;		  /* listening, or the given one */
+	bool busy;        /* a front end is there */
+	int fd;           /* listening, or the given one */
 	struct work_src src;
 	struct io_file file;
 	bool watched;
@@ -191,10 +191,10 @@ static struct work_used endpoint_prepare(struct work_src *src, struct work_room 
 		ep->fd = -1;
 		break;
 	}
-	return (struct work_used){0};
+	return (struct work_used){ 0 };
 }
 
-static const struct work_ops endpoint_ops = {.prepare = endpoint_prepare};
+static const struct work_ops endpoint_ops = { .prepare = endpoint_prepare };
 
 /* ---- life ---- */
 

@@ -15,10 +15,10 @@
 
 struct endpoint_cfg {
 	const char *name;
-	const char *path; /* NULL: @fd */
-	int fd;		  /* listening or connected; owned from endpoint_new() on. -1: @path */
-	bool client;	  /* connect to @path, for ever */
-	mode_t mode;	  /* of a socket made at @path */
+	const char *path;  /* NULL: @fd */
+	int fd;            /* listening or connected; owned from endpoint_new() on. -1: @path */
+	bool client;       /* connect to @path, for ever */
+	mode_t mode;       /* of a socket made at @path */
 	const char *group; /* of it; NULL: as the process */
 	struct worker *control;
 	/* A front end is there; @fd is the receiver's. */

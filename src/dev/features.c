@@ -15,34 +15,34 @@ static const struct {
 	unsigned offload;
 	unsigned feature;
 } offload_table[] = {
-	{"host_csum", PORT_HOST_CSUM, VIRTIO_NET_F_CSUM},
-	{"host_tso4", PORT_HOST_TSO4, VIRTIO_NET_F_HOST_TSO4},
-	{"host_tso6", PORT_HOST_TSO6, VIRTIO_NET_F_HOST_TSO6},
-	{"host_ecn", PORT_HOST_ECN, VIRTIO_NET_F_HOST_ECN},
-	{"guest_csum", PORT_GUEST_CSUM, VIRTIO_NET_F_GUEST_CSUM},
-	{"guest_tso4", PORT_GUEST_TSO4, VIRTIO_NET_F_GUEST_TSO4},
-	{"guest_tso6", PORT_GUEST_TSO6, VIRTIO_NET_F_GUEST_TSO6},
-	{"guest_ecn", PORT_GUEST_ECN, VIRTIO_NET_F_GUEST_ECN},
+	{ "host_csum", PORT_HOST_CSUM, VIRTIO_NET_F_CSUM },
+	{ "host_tso4", PORT_HOST_TSO4, VIRTIO_NET_F_HOST_TSO4 },
+	{ "host_tso6", PORT_HOST_TSO6, VIRTIO_NET_F_HOST_TSO6 },
+	{ "host_ecn", PORT_HOST_ECN, VIRTIO_NET_F_HOST_ECN },
+	{ "guest_csum", PORT_GUEST_CSUM, VIRTIO_NET_F_GUEST_CSUM },
+	{ "guest_tso4", PORT_GUEST_TSO4, VIRTIO_NET_F_GUEST_TSO4 },
+	{ "guest_tso6", PORT_GUEST_TSO6, VIRTIO_NET_F_GUEST_TSO6 },
+	{ "guest_ecn", PORT_GUEST_ECN, VIRTIO_NET_F_GUEST_ECN },
 };
 
 static const struct {
 	const char *name;
 	unsigned offloads;
 } offload_groups[] = {
-	{"csum", PORT_HOST_CSUM | PORT_GUEST_CSUM},
-	{"tso4", PORT_HOST_TSO4 | PORT_GUEST_TSO4},
-	{"tso6", PORT_HOST_TSO6 | PORT_GUEST_TSO6},
-	{"ecn", PORT_HOST_ECN | PORT_GUEST_ECN},
-	{"tso", PORT_HOST_TSO4 | PORT_HOST_TSO6 | PORT_HOST_ECN | PORT_GUEST_TSO4 |
-			PORT_GUEST_TSO6 | PORT_GUEST_ECN},
-	{"all", ~0U},
+	{ "csum", PORT_HOST_CSUM | PORT_GUEST_CSUM },
+	{ "tso4", PORT_HOST_TSO4 | PORT_GUEST_TSO4 },
+	{ "tso6", PORT_HOST_TSO6 | PORT_GUEST_TSO6 },
+	{ "ecn", PORT_HOST_ECN | PORT_GUEST_ECN },
+	{ "tso", PORT_HOST_TSO4 | PORT_HOST_TSO6 | PORT_HOST_ECN | PORT_GUEST_TSO4 |
+			 PORT_GUEST_TSO6 | PORT_GUEST_ECN },
+	{ "all", ~0U },
 };
 
 /* What works with every port. */
 static const unsigned base_features[] = {
-	VIRTIO_F_VERSION_1,	VIRTIO_F_RING_INDIRECT_DESC, VIRTIO_F_RING_EVENT_IDX,
-	VIRTIO_F_IN_ORDER,	VIRTIO_NET_F_MRG_RXBUF,	     VIRTIO_NET_F_MAC,
-	VIRTIO_NET_F_STATUS,	VIRTIO_NET_F_CTRL_VQ,	     VIRTIO_NET_F_CTRL_RX,
+	VIRTIO_F_VERSION_1,  VIRTIO_F_RING_INDIRECT_DESC, VIRTIO_F_RING_EVENT_IDX,
+	VIRTIO_F_IN_ORDER,   VIRTIO_NET_F_MRG_RXBUF,      VIRTIO_NET_F_MAC,
+	VIRTIO_NET_F_STATUS, VIRTIO_NET_F_CTRL_VQ,        VIRTIO_NET_F_CTRL_RX,
 };
 
 static bool same_name(const char *name, const char *s, size_t len)

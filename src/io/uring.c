@@ -5,8 +5,8 @@
  * fail in io_uring: the kernel keeps the operation, with its buffer, until a frame arrives. Three
  * answers, by file:
  *
- * - RWF_NOWAIT makes it fail at once, where the file supports that (an eventfd does; pipes and
- *   sockets from Linux 6.4, taps from 6.10 on). io_file_add() asks the kernel: an operation on zero
+ * - RWF_NOWAIT makes it fail at once, where the file supports that: an eventfd does, a pipe, a socket
+ *   or a tap does only on kernels newer than 6.1. io_file_add() asks the kernel: an operation on no
  *   bytes has no effect, but its flags are checked.
  * - MSG_DONTWAIT does the same for a send.
  * - Elsewhere each run of operations on one file is followed by a cancel of all that this file has in
@@ -25,7 +25,8 @@
  *
  * DOC: a record is what the kernel knows of an armed watch (its address is the user data), and stays
  * until the kernel has said its last word about that poll, however long ago the watch was cancelled
- * and freed. A kick eventfd is never read: its multishot poll reports each write once, many at a time.
+ * and freed. A kick eventfd is never read: its multishot poll tells that it was written since the last
+ * entry, not how often.
  */
 #include "io/io_priv.h"
 
@@ -367,6 +368,11 @@ static void complete_op(struct uring *u, struct io_op *op, int32_t res)
 	io_done(&u->io, op, res);
 }
 
+static struct io_record *to_record(const struct io_uring_cqe *cqe)
+{
+	return (void *)((char *)io_uring_cqe_get_data(cqe) - TAG_RECORD);
+}
+
 static void complete_record(struct uring *u, struct io_record *rec, int32_t res, bool last)
 {
 	struct io_watch *w = rec->watch;
@@ -401,8 +407,8 @@ static unsigned reap(struct uring *u)
 			complete_op(u, &u->io.ops[data >> 2], cqe->res);
 			break;
 		case TAG_RECORD:
-			complete_record(u, (struct io_record *)(uintptr_t)(data & ~TAG_MASK),
-					cqe->res, !(cqe->flags & IORING_CQE_F_MORE));
+			complete_record(u, to_record(cqe), cqe->res,
+					!(cqe->flags & IORING_CQE_F_MORE));
 			watch_cnt++;
 			break;
 		case TAG_TRY:

@@ -26,24 +26,24 @@ static inline uint64_t counter_get(const struct counter *c)
 /* Why a frame was lost; the names are those of the JSON. */
 enum net_drop {
 	DROP_NONE,
-	DROP_BAD_CHAIN,	      /* descriptors that break the rules */
-	DROP_BAD_HEADER,      /* shorter than the header, or header fields that contradict the frame */
-	DROP_NOT_NEGOTIATED,  /* needs an offload that the receiver did not ack */
-	DROP_TOO_BIG,	      /* larger than any frame, or than the guest's buffer can hold */
-	DROP_NO_BUFFER,	      /* rx: the ring and the backlog are full */
-	DROP_DISABLED,	      /* tx on a disabled ring */
-	DROP_PORT_FULL,	      /* the port's queue is full */
-	DROP_PORT_DOWN,	      /* the port's link is down or its device gone */
-	DROP_PORT_ERROR,      /* the port refused the frame */
-	DROP_FAULT,	      /* guest memory went away under the frame */
-	DROP_ABANDONED,	      /* still with the port at the drain deadline */
-	DROP_STALE,	      /* arrived while no guest was there */
+	DROP_BAD_CHAIN,  /* descriptors that break the rules */
+	DROP_BAD_HEADER, /* shorter than the header, or header fields that contradict the frame */
+	DROP_NOT_NEGOTIATED, /* needs an offload that the receiver did not ack */
+	DROP_TOO_BIG,        /* larger than any frame, or than the guest's buffer can hold */
+	DROP_NO_BUFFER,      /* rx: the ring and the backlog are full */
+	DROP_DISABLED,       /* tx on a disabled ring */
+	DROP_PORT_FULL,      /* the port's queue is full */
+	DROP_PORT_DOWN,      /* the port's link is down or its device gone */
+	DROP_PORT_ERROR,     /* the port refused the frame */
+	DROP_FAULT,          /* guest memory went away under the frame */
+	DROP_ABANDONED,      /* still with the port at the drain deadline */
+	DROP_STALE,          /* arrived while no guest was there */
 	DROP_CNT,
 };
 
 struct queue_counters {
 	struct counter frames, bytes;
-	struct counter calls;	/* interrupts sent */
+	struct counter calls;   /* interrupts sent */
 	struct counter starved; /* rx: times it waited for buffers */
 	struct counter drops[DROP_CNT];
 };

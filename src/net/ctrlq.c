@@ -42,9 +42,9 @@ struct command {
 };
 
 static const struct command commands[] = {
-	{VIRTIO_NET_CTRL_RX, VIRTIO_NET_CTRL_RX_PROMISC, set_rx_mode},
-	{VIRTIO_NET_CTRL_RX, VIRTIO_NET_CTRL_RX_ALLMULTI, set_rx_mode},
-	{VIRTIO_NET_CTRL_MAC, VIRTIO_NET_CTRL_MAC_TABLE_SET, set_mac_table},
+	{ VIRTIO_NET_CTRL_RX, VIRTIO_NET_CTRL_RX_PROMISC, set_rx_mode },
+	{ VIRTIO_NET_CTRL_RX, VIRTIO_NET_CTRL_RX_ALLMULTI, set_rx_mode },
+	{ VIRTIO_NET_CTRL_MAC, VIRTIO_NET_CTRL_MAC_TABLE_SET, set_mac_table },
 };
 
 /* Runs the command of a chain; the answer. */
@@ -86,17 +86,17 @@ static struct work_used ctrlq_prepare(struct work_src *src, struct work_room roo
 
 	(void)room;
 	if (!queue_usable(&c->q))
-		return (struct work_used){0};
+		return (struct work_used){ 0 };
 	c->pieces->used = 0;
 	n = vq_pop(&c->q.vq, chains, CTRLQ_BURST, c->pieces);
 	if (n < 0) {
 		queue_break(&c->q, "the guest broke its control ring");
-		return (struct work_used){0};
+		return (struct work_used){ 0 };
 	}
 	for (int i = 0; i < n; i++)
 		answer(c, &chains[i]);
 	queue_publish(&c->q);
-	return (struct work_used){.frames = (unsigned)n, .more = n > 0};
+	return (struct work_used){ .frames = (unsigned)n, .more = n > 0 };
 }
 
 static bool ctrlq_arm(struct work_src *src)
@@ -104,7 +104,7 @@ static bool ctrlq_arm(struct work_src *src)
 	return queue_arm(&container_of(src, struct ctrlq, src)->q);
 }
 
-static const struct work_ops ctrlq_ops = {.prepare = ctrlq_prepare, .arm = ctrlq_arm};
+static const struct work_ops ctrlq_ops = { .prepare = ctrlq_prepare, .arm = ctrlq_arm };
 
 void ctrlq_init(struct ctrlq *c, struct worker *control, const char *device, struct vq_iovs *pieces)
 {

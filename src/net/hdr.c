@@ -74,11 +74,11 @@ static enum net_drop decode_csum(const struct virtio_net_hdr *h, struct frame *f
 
 enum net_drop hdr_decode(struct frame *f, unsigned len, unsigned offloads)
 {
-	struct virtio_net_hdr h = {0};
+	struct virtio_net_hdr h = { 0 };
 	struct iov_cursor c = iov_cursor(f->iov, f->iov_cnt);
 	enum net_drop drop;
 
-	f->off = (struct frame_offload){0};
+	f->off = (struct frame_offload){ 0 };
 	if (f->len < len + FRAME_MIN)
 		return DROP_BAD_HEADER;
 	iov_read(&c, &h, len);
@@ -112,7 +112,7 @@ void hdr_encode(struct virtio_net_hdr *h, const struct frame_offload *off, uint1
 		[FRAME_GSO_TCP6] = VIRTIO_NET_HDR_GSO_TCPV6,
 	};
 
-	*h = (struct virtio_net_hdr){.num_buffers = htole16(buffers)};
+	*h = (struct virtio_net_hdr){ .num_buffers = htole16(buffers) };
 	if (off->needs_csum) {
 		h->flags = VIRTIO_NET_HDR_F_NEEDS_CSUM;
 		h->csum_start = htole16(off->csum_start);

@@ -116,7 +116,7 @@ static void quiesced_in_control(struct work_msg *msg)
 int nic_new(struct nic **out, const struct nic_cfg *cfg)
 {
 	struct nic *nic = calloc(1, sizeof(*nic));
-	struct nic_call call = {0};
+	struct nic_call call = { 0 };
 	int rc;
 
 	if (nic == NULL)
@@ -147,7 +147,7 @@ err_free:
 
 void nic_free(struct nic *nic)
 {
-	struct nic_call call = {0};
+	struct nic_call call = { 0 };
 
 	call_worker(nic, detach_in_worker, &call);
 	work_src_remove(&nic->ctrl.src);
@@ -157,7 +157,7 @@ void nic_free(struct nic *nic)
 
 int nic_start(struct nic *nic, enum nic_ring ring, const struct queue_cfg *cfg)
 {
-	struct nic_call call = {.ring = ring, .cfg = cfg};
+	struct nic_call call = { .ring = ring, .cfg = cfg };
 
 	assert(!nic_running(nic, ring));
 	if (ring == NIC_CTRL)
@@ -167,7 +167,7 @@ int nic_start(struct nic *nic, enum nic_ring ring, const struct queue_cfg *cfg)
 
 int nic_quiesce(struct nic *nic, unsigned rings)
 {
-	struct nic_call call = {.rings = 0};
+	struct nic_call call = { .rings = 0 };
 
 	for (unsigned r = 0; r < NIC_RINGS; r++) {
 		if (rings & 1U << r && nic_running(nic, r))
@@ -198,14 +198,14 @@ int nic_set_offload(struct nic *nic, unsigned offloads)
 
 void nic_guest_comes(struct nic *nic)
 {
-	struct nic_call call = {0};
+	struct nic_call call = { 0 };
 
 	call_worker(nic, discard_in_worker, &call);
 }
 
 void nic_guest_goes(struct nic *nic)
 {
-	struct nic_call call = {0};
+	struct nic_call call = { 0 };
 
 	call_worker(nic, forget_in_worker, &call);
 }

@@ -30,9 +30,9 @@ struct nic_cfg {
 	const char *name;
 	struct port *port; /* borrowed */
 	struct worker *worker, *control;
-	struct scratch *scratch; /* the worker's */
-	struct vq_iovs *pieces;	 /* the control thread's */
-	uint64_t drain_ns;	 /* how long a stop waits for frames that the port has */
+	struct scratch *scratch;     /* the worker's */
+	struct vq_iovs *pieces;      /* the control thread's */
+	uint64_t drain_ns;           /* how long a stop waits for frames that the port has */
 	void (*quiesced)(void *ctx); /* ends a nic_quiesce() that was not done at once */
 	void *ctx;
 };

@@ -70,7 +70,7 @@ void queue_publish(struct queue *q);
 /* Returns the head of @c with @len bytes written; unpublished. */
 static inline void queue_return(struct queue *q, const struct vq_chain *c, uint32_t len)
 {
-	struct vq_done done = {.head = c->head, .seq = c->seq, .len = len};
+	struct vq_done done = { .head = c->head, .seq = c->seq, .len = len };
 
 	vq_push(&q->vq, &done, 1);
 }

@@ -39,7 +39,7 @@ static struct work_used wait_for_buffers(struct rx *rx, struct work_used used)
 static struct work_used rx_prepare(struct work_src *src, struct work_room room)
 {
 	struct rx *rx = rx_of(src);
-	struct work_used used = {0};
+	struct work_used used = { 0 };
 	unsigned max = min_uint(rx->burst, room.frames);
 	int pending;
 
@@ -74,7 +74,7 @@ static struct work_used rx_prepare(struct work_src *src, struct work_room room)
 static struct work_used rx_harvest(struct work_src *src)
 {
 	struct rx *rx = rx_of(src);
-	struct work_used used = {0};
+	struct work_used used = { 0 };
 	unsigned frames = 0;
 
 	if (rx->chain_cnt > 0)

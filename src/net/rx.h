@@ -64,11 +64,11 @@ struct rx {
 	bool mergeable;
 
 	struct rx_backlog backlog;
-	bool direct;	    /* large frames lately */
+	bool direct;        /* large frames lately */
 	unsigned small_run; /* frames below RX_LARGE since the last above */
-	unsigned burst;	    /* reads into slots of the next entry */
-	bool starved;	    /* waits for buffers, not for frames */
-	bool deferred;	    /* other queues had all slots of this round */
+	unsigned burst;     /* reads into slots of the next entry */
+	bool starved;       /* waits for buffers, not for frames */
+	bool deferred;      /* other queues had all slots of this round */
 	bool discarding;    /* no guest yet: what the port has is from before it came */
 
 	/* What this entry reads: rooms into slots from first_slot on, or one into chains. */

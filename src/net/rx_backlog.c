@@ -8,7 +8,7 @@
 
 int rx_backlog_init(struct rx_backlog *b)
 {
-	*b = (struct rx_backlog){0};
+	*b = (struct rx_backlog){ 0 };
 	b->memory = mmap(NULL, RX_BACKLOG_BYTES, PROT_READ | PROT_WRITE,
 			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	return b->memory == MAP_FAILED ? -ENOMEM : 0;

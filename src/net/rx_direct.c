@@ -44,7 +44,7 @@ static bool lay_out_room(struct rx *rx, struct frame *f)
 		return false;
 	to = &pieces->iov[pieces->used + 1];
 	pieces->used += cnt + 1;
-	*f = (struct frame){.iov = to};
+	*f = (struct frame){ .iov = to };
 	for (unsigned i = 0; i < rx->chain_cnt; i++) {
 		const struct vq_chain *c = &rx->direct_chains[i];
 
@@ -94,7 +94,8 @@ static void return_filled(struct rx *rx, uint32_t len, const struct frame_offloa
 		struct vq_chain *c = &rx->direct_chains[i];
 		struct iov_cursor cur = iov_cursor(c->iov, c->in_cnt);
 
-		left_hdr -= (uint32_t)iov_write(&cur, (char *)&h + rx->hdr_len - left_hdr, left_hdr);
+		left_hdr -=
+			(uint32_t)iov_write(&cur, (char *)&h + rx->hdr_len - left_hdr, left_hdr);
 		queue_return(&rx->q, c, lens[i]);
 	}
 	count_frame(&rx->q.cnt, len);

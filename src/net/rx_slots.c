@@ -14,10 +14,10 @@ unsigned rx_slots_prepare(struct rx *rx, unsigned max)
 		struct scratch_slot *slot = &s->slots[rx->first_slot + i];
 
 		slot->iov.iov_len = VIRTIO_NET_FRAME_MAX;
-		rooms[i] = (struct frame){.iov = &slot->iov,
-					  .iov_cnt = 1,
-					  .cookie = (uint16_t)(rx->first_slot + i),
-					  .len = VIRTIO_NET_FRAME_MAX};
+		rooms[i] = (struct frame){ .iov = &slot->iov,
+					   .iov_cnt = 1,
+					   .cookie = (uint16_t)(rx->first_slot + i),
+					   .len = VIRTIO_NET_FRAME_MAX };
 	}
 	rx->slot_cnt = n > 0 ? rx->port->ops->prep_recv(rx->port, rooms, n) : 0;
 	s->slots_used += rx->slot_cnt;
@@ -49,8 +49,8 @@ unsigned rx_slots_harvest(struct rx *rx, unsigned *frames)
 	unsigned bytes = 0;
 
 	for (unsigned i = 0; i < n; i++) {
-		struct rx_frame f = {.data = rx->scratch->slots[rcvd[i].cookie].iov.iov_base,
-				     .off = rcvd[i].off};
+		struct rx_frame f = { .data = rx->scratch->slots[rcvd[i].cookie].iov.iov_base,
+				      .off = rcvd[i].off };
 
 		if (rcvd[i].res < 0) {
 			count_drop(&rx->q.cnt, drop_of_errno(rcvd[i].res));

@@ -28,7 +28,7 @@ struct scratch {
 	unsigned slots_used;
 	struct scratch_slot slots[SCRATCH_SLOTS];
 	struct vq_chain chains[VQ_NUM_MAX]; /* likewise */
-	char *memory;			    /* of the slots; touched only as far as frames reach */
+	char *memory;                       /* of the slots; touched only as far as frames reach */
 };
 
 int scratch_new(struct scratch **s);

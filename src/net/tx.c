@@ -37,8 +37,8 @@ static enum net_drop decode_chain(const struct tx *tx, const struct vq_chain *c,
 }
 
 /* Decodes chains until the round has no room for more bytes. */
-static void decode_burst(struct tx *tx, struct burst *b, const struct vq_chain *chains, unsigned cnt,
-			 unsigned room_bytes)
+static void decode_burst(struct tx *tx, struct burst *b, const struct vq_chain *chains,
+			 unsigned cnt, unsigned room_bytes)
 {
 	b->chain_cnt = b->frame_cnt = b->bytes = 0;
 	while (b->chain_cnt < cnt && b->bytes < room_bytes) {
@@ -62,7 +62,8 @@ static void send_burst(struct tx *tx, struct burst *b, const struct vq_chain *ch
 		uint16_t cookie = tx->cookies[--tx->cookie_cnt];
 
 		tx->frames[cookie] = (struct tx_frame){
-			.head = c->head, .seq = c->seq, .len = b->frames[i].len, .out = true};
+			.head = c->head, .seq = c->seq, .len = b->frames[i].len, .out = true
+		};
 		b->frames[i].cookie = cookie;
 	}
 	sent = tx->port->ops->prep_send(tx->port, b->frames, b->frame_cnt);
@@ -87,7 +88,7 @@ static struct work_used tx_prepare(struct work_src *src, struct work_room room)
 
 	tx->took = false;
 	if (tx->stopping || !queue_usable(&tx->q))
-		return (struct work_used){0};
+		return (struct work_used){ 0 };
 	scratch_enter(tx->scratch, worker_round(src->worker));
 	vq_kick_off(&tx->q.vq);
 	max = min_uint(TX_BURST, max_uint(tx->q.vq.num / 4, 1));
@@ -95,7 +96,7 @@ static struct work_used tx_prepare(struct work_src *src, struct work_room room)
 	popped = vq_pop(&tx->q.vq, chains, max, &tx->scratch->pieces);
 	if (popped < 0) {
 		queue_break(&tx->q, "the guest broke its transmit ring");
-		return (struct work_used){0};
+		return (struct work_used){ 0 };
 	}
 	decode_burst(tx, &b, chains, (unsigned)popped, room.bytes);
 	if (b.frame_cnt > 0)
@@ -108,7 +109,7 @@ static struct work_used tx_prepare(struct work_src *src, struct work_room room)
 		queue_return(&tx->q, &chains[i], 0);
 	}
 	tx->took = popped > 0;
-	return (struct work_used){.frames = b.chain_cnt, .bytes = b.bytes, .more = tx->took};
+	return (struct work_used){ .frames = b.chain_cnt, .bytes = b.bytes, .more = tx->took };
 }
 
 /* ---- harvest ---- */
@@ -116,7 +117,7 @@ static struct work_used tx_prepare(struct work_src *src, struct work_room room)
 static void take_back(struct tx *tx, uint16_t cookie, enum net_drop drop)
 {
 	struct tx_frame *f = &tx->frames[cookie];
-	struct vq_done done = {.head = f->head, .seq = f->seq, .len = 0};
+	struct vq_done done = { .head = f->head, .seq = f->seq, .len = 0 };
 
 	assert(f->out);
 	f->out = false;
@@ -145,7 +146,7 @@ static struct work_used tx_harvest(struct work_src *src)
 	unsigned n;
 
 	if (!queue_running(&tx->q))
-		return (struct work_used){0};
+		return (struct work_used){ 0 };
 	while ((n = tx->port->ops->done_send(tx->port, sent, PORT_SENT_MAX)) > 0) {
 		for (unsigned i = 0; i < n; i++) {
 			fault |= sent[i].res == -EFAULT;
@@ -157,7 +158,7 @@ static struct work_used tx_harvest(struct work_src *src)
 	queue_publish(&tx->q);
 	if (tx->stopping && (tx->out_cnt == 0 || !work_timer_pending(&tx->deadline)))
 		post_finish(tx);
-	return (struct work_used){.more = tx->took && !tx->stopping};
+	return (struct work_used){ .more = tx->took && !tx->stopping };
 }
 
 static bool tx_peek(struct work_src *src)

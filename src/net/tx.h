@@ -35,7 +35,7 @@ struct tx {
 	unsigned offloads; /* port_offload bits that the guest acked */
 
 	struct tx_frame frames[VQ_NUM_MAX]; /* by cookie */
-	uint16_t cookies[VQ_NUM_MAX];	    /* free ones, a stack */
+	uint16_t cookies[VQ_NUM_MAX];       /* free ones, a stack */
 	unsigned cookie_cnt;
 	unsigned out_cnt;
 	bool took; /* in this round */

@@ -17,7 +17,8 @@
  * later ends in the port.
  *
  * Pieces are read by the port between prep_send() and the end of the entry; a port that keeps a frame
- * longer copies the array of pieces. iov[-1] of every frame is the port's to put a header in.
+ * longer copies the array of pieces. The array of a frame that the port took, and its iov[-1] for a
+ * header, are the port's to change.
  */
 #ifndef UVHOST_PORT_PORT_H
 #define UVHOST_PORT_PORT_H

@@ -24,7 +24,7 @@
 #include "base/iov.h"
 
 #define TAP_PIECES_MAX  1024 /* UIO_MAXIOV, with the header */
-#define TAP_SCRATCH_LEN (2 * (VIRTIO_NET_HDR_LEN + 65536))
+#define TAP_SCRATCH_LEN (128 * 1024)
 #define TAP_ROOMS_MAX	(4 * PORT_RCVD_MAX)
 
 #define NOT_EXECUTED INT32_MIN /* no bytes and no -errno: the entry has not come yet */
@@ -129,23 +129,22 @@ static void collect_sent(struct tap *t)
 }
 
 /*
- * Copies a frame in more pieces than the kernel takes, with its header, into one: the piece that is
- * the port's. A guest that sends such frames has itself to blame for their speed, and for those that
- * find no room in this entry.
+ * Makes one piece of the header and the first pieces of a frame that has more of them than the kernel
+ * takes, so that the last of those is where the operation begins. Few bytes are copied, unless a guest
+ * wants it otherwise; then it has itself to blame for the frames that find no room in this entry.
  */
-static int linearise(struct tap *t, struct frame *f, const struct virtio_net_hdr *hdr)
+static int merge_front(struct tap *t, struct frame *f, const struct virtio_net_hdr *hdr, unsigned cnt)
 {
-	struct iov_cursor c = iov_cursor(f->iov, f->iov_cnt);
+	struct iov_cursor c = iov_cursor(f->iov, cnt);
+	size_t len = iov_bytes(f->iov, cnt);
 	uint8_t *to = t->scratch + t->scratch_used;
 
-	if (f->len > PORT_FRAME_MAX)
-		return -EMSGSIZE;
-	if (VIRTIO_NET_HDR_LEN + f->len > sizeof(t->scratch) - t->scratch_used)
+	if (VIRTIO_NET_HDR_LEN + len > sizeof(t->scratch) - t->scratch_used)
 		return -ENOBUFS;
 	memcpy(to, hdr, VIRTIO_NET_HDR_LEN);
-	iov_read(&c, to + VIRTIO_NET_HDR_LEN, f->len);
-	f->iov[-1] = (struct iovec){to, VIRTIO_NET_HDR_LEN + f->len};
-	t->scratch_used += VIRTIO_NET_HDR_LEN + f->len;
+	iov_read(&c, to + VIRTIO_NET_HDR_LEN, len);
+	f->iov[cnt - 1] = (struct iovec){to, VIRTIO_NET_HDR_LEN + len};
+	t->scratch_used += (unsigned)(VIRTIO_NET_HDR_LEN + len);
 	return 0;
 }
 
@@ -153,25 +152,28 @@ static int linearise(struct tap *t, struct frame *f, const struct virtio_net_hdr
 static int prep_frame(struct tap *t, struct frame *f)
 {
 	struct virtio_net_hdr *hdr = &t->send_hdr[t->send_cnt];
-	unsigned pieces = 1u + f->iov_cnt;
+	unsigned pieces = 1u + f->iov_cnt, merged = 0;
 	struct io_op *op;
-	int rc;
 
 	if (io_room(tap_io(t)) == 0)
 		return 1;
+	if (f->len > PORT_FRAME_MAX)
+		return -EMSGSIZE;
 	encode(hdr, &f->off);
 	f->iov[-1] = (struct iovec){hdr, VIRTIO_NET_HDR_LEN};
 	if (pieces > TAP_PIECES_MAX) {
-		rc = linearise(t, f, hdr);
+		int rc;
+
+		merged = pieces - TAP_PIECES_MAX;
+		rc = merge_front(t, f, hdr, merged);
 		if (rc < 0)
 			return rc;
-		pieces = 1;
 	}
 	op = io_reserve(tap_io(t), 1);
 	*op = (struct io_op){
 		.file = &t->file,
-		.iov = f->iov - 1,
-		.iov_cnt = (uint16_t)pieces,
+		.iov = f->iov - 1 + merged,
+		.iov_cnt = (uint16_t)(pieces - merged),
 		.opcode = IO_OP_WRITE,
 		.res = NOT_EXECUTED,
 	};

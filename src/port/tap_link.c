@@ -243,13 +243,20 @@ static struct work_used link_prepare(struct work_src *src, struct work_room room
 
 	if (read_hints(l) || !l->attached)
 		look(l);
-	/* The watch fires once, and at once if there is more than HINTS_MAX. */
-	if (io_watch_arm(worker_io(l->control), &l->noticed.io) < 0)
-		retry_later(l);
 	return (struct work_used){0};
 }
 
-static const struct work_ops link_ops = {.prepare = link_prepare};
+/* The watch fires once, and at once if there are more than HINTS_MAX. */
+static bool link_arm(struct work_src *src)
+{
+	struct tap_link *l = container_of(src, struct tap_link, src);
+
+	if (io_watch_arm(worker_io(l->control), &l->noticed.io) < 0)
+		retry_later(l);
+	return false;
+}
+
+static const struct work_ops link_ops = {.prepare = link_prepare, .arm = link_arm};
 
 /* ---- opening and closing ---- */
 

@@ -18,23 +18,23 @@
 static const struct {
 	uint32_t min, max;
 } payload_sizes[] = {
-	[VU_PAYLOAD_NONE] = {0, 0},
-	[VU_PAYLOAD_U64] = {sizeof(uint64_t), sizeof(uint64_t)},
-	[VU_PAYLOAD_VRING_FD] = {sizeof(uint64_t), sizeof(uint64_t)},
-	[VU_PAYLOAD_VRING_STATE] = {sizeof(struct vhost_user_vring_state),
-				    sizeof(struct vhost_user_vring_state)},
-	[VU_PAYLOAD_VRING_ADDR] = {sizeof(struct vhost_user_vring_addr),
-				   sizeof(struct vhost_user_vring_addr)},
+	[VU_PAYLOAD_NONE] = { 0, 0 },
+	[VU_PAYLOAD_U64] = { sizeof(uint64_t), sizeof(uint64_t) },
+	[VU_PAYLOAD_VRING_FD] = { sizeof(uint64_t), sizeof(uint64_t) },
+	[VU_PAYLOAD_VRING_STATE] = { sizeof(struct vhost_user_vring_state),
+				     sizeof(struct vhost_user_vring_state) },
+	[VU_PAYLOAD_VRING_ADDR] = { sizeof(struct vhost_user_vring_addr),
+				    sizeof(struct vhost_user_vring_addr) },
 	/* Some front ends send as many regions as there are, some the whole array. */
-	[VU_PAYLOAD_MEM] = {offsetof(struct vhost_user_mem, regions),
-			    sizeof(struct vhost_user_mem)},
-	[VU_PAYLOAD_CONFIG] = {VHOST_USER_CONFIG_HDR_LEN, sizeof(struct vhost_user_config)},
+	[VU_PAYLOAD_MEM] = { offsetof(struct vhost_user_mem, regions),
+			     sizeof(struct vhost_user_mem) },
+	[VU_PAYLOAD_CONFIG] = { VHOST_USER_CONFIG_HDR_LEN, sizeof(struct vhost_user_config) },
 };
 
 void vu_backend_init(struct vu_backend *b, const struct vu_backend_cfg *cfg, int fd)
 {
 	assert(cfg->rings <= VU_RINGS_MAX);
-	*b = (struct vu_backend){.cfg = *cfg, .req_fd = -1};
+	*b = (struct vu_backend){ .cfg = *cfg, .req_fd = -1 };
 	vu_channel_init(&b->ch, fd);
 	for (unsigned i = 0; i < VU_RINGS_MAX; i++)
 		b->rings[i].kick_fd = b->rings[i].call_fd = b->rings[i].err_fd = -1;
@@ -270,9 +270,9 @@ int vu_backend_quiesced(struct vu_backend *b)
 
 int vu_backend_config_changed(struct vu_backend *b)
 {
-	struct vhost_user_hdr hdr = {.request = VHOST_USER_BACKEND_CONFIG_CHANGE_MSG,
-				     .flags = VHOST_USER_VERSION};
-	struct iovec iov = {.iov_base = &hdr, .iov_len = sizeof(hdr)};
+	struct vhost_user_hdr hdr = { .request = VHOST_USER_BACKEND_CONFIG_CHANGE_MSG,
+				      .flags = VHOST_USER_VERSION };
+	struct iovec iov = { .iov_base = &hdr, .iov_len = sizeof(hdr) };
 	ssize_t n;
 
 	if (b->req_fd < 0 || !acked_protocol(b, VHOST_USER_PROTOCOL_F_BACKEND_REQ) ||

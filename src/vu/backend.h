@@ -64,9 +64,9 @@ struct vu_backend_ops {
 
 struct vu_backend_cfg {
 	const char *name;
-	unsigned rings;		/* at most VU_RINGS_MAX */
-	uint64_t features;	/* virtio feature bits offered, PROTOCOL_FEATURES is added */
-	unsigned mem_flags;	/* enum mem_flags */
+	unsigned rings;     /* at most VU_RINGS_MAX */
+	uint64_t features;  /* virtio feature bits offered, PROTOCOL_FEATURES is added */
+	unsigned mem_flags; /* enum mem_flags */
 	const struct vu_backend_ops *ops;
 	void *ctx;
 };

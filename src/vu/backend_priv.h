@@ -32,7 +32,7 @@ enum vu_payload {
 enum vu_fds {
 	VU_FDS_NONE,
 	VU_FDS_ONE,
-	VU_FDS_VRING,  /* one; with NOFD in the payload none, or one that means nothing */
+	VU_FDS_VRING,   /* one; with NOFD in the payload none, or one that means nothing */
 	VU_FDS_REGIONS, /* one a region of the payload */
 };
 
@@ -46,7 +46,7 @@ enum vu_scope {
 /* What the front end waits for, whether it asked for an acknowledgement or not. */
 enum vu_reply {
 	VU_REPLY_NONE,
-	VU_REPLY_OWN,	/* has no way to say no: an error closes the connection */
+	VU_REPLY_OWN,      /* has no way to say no: an error closes the connection */
 	VU_REPLY_OR_EMPTY, /* an empty payload says no */
 };
 

@@ -15,7 +15,7 @@
 
 int vu_frontend_connect(struct vu_frontend *fe, const char *path, int timeout_ms)
 {
-	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+	struct sockaddr_un addr = { .sun_family = AF_UNIX };
 	size_t len = strlen(path);
 	int fd, ret;
 
@@ -36,7 +36,7 @@ int vu_frontend_connect(struct vu_frontend *fe, const char *path, int timeout_ms
 
 void vu_frontend_init(struct vu_frontend *fe, int fd, int timeout_ms)
 {
-	*fe = (struct vu_frontend){.fd = fd, .timeout_ms = timeout_ms};
+	*fe = (struct vu_frontend){ .fd = fd, .timeout_ms = timeout_ms };
 	vu_channel_init(&fe->ch, fd);
 }
 
@@ -54,7 +54,7 @@ static uint64_t deadline_of(const struct vu_frontend *fe)
 /* Waits until the socket is ready for @events. 0, -ETIMEDOUT or -errno. */
 static int wait_socket(const struct vu_frontend *fe, short events, uint64_t deadline)
 {
-	struct pollfd pfd = {.fd = fe->fd, .events = events};
+	struct pollfd pfd = { .fd = fe->fd, .events = events };
 	uint64_t now = clock_ns();
 	int n;
 
@@ -168,7 +168,7 @@ int vu_frontend_get_u64(struct vu_frontend *fe, uint32_t request, uint64_t *valu
 
 int vu_frontend_set_u64(struct vu_frontend *fe, uint32_t request, uint64_t value)
 {
-	struct vhost_user_hdr hdr = {.request = request, .size = sizeof(value)};
+	struct vhost_user_hdr hdr = { .request = request, .size = sizeof(value) };
 
 	return vu_frontend_request(fe, &hdr, &value, NULL, 0);
 }
@@ -189,8 +189,8 @@ int vu_frontend_set_protocol_features(struct vu_frontend *fe, uint64_t features)
 int vu_frontend_set_mem(struct vu_frontend *fe, const struct vhost_user_region *regions,
 			const int *fds, unsigned cnt)
 {
-	struct vhost_user_hdr hdr = {.request = VHOST_USER_SET_MEM_TABLE};
-	struct vhost_user_mem mem = {.cnt = cnt};
+	struct vhost_user_hdr hdr = { .request = VHOST_USER_SET_MEM_TABLE };
+	struct vhost_user_mem mem = { .cnt = cnt };
 	size_t len = cnt * sizeof(*regions);
 
 	if (cnt > VHOST_USER_MEM_REGIONS_MAX)
@@ -203,15 +203,15 @@ int vu_frontend_set_mem(struct vu_frontend *fe, const struct vhost_user_region *
 
 int vu_frontend_vring_state(struct vu_frontend *fe, uint32_t request, uint32_t idx, uint32_t num)
 {
-	struct vhost_user_vring_state state = {.index = idx, .num = num};
-	struct vhost_user_hdr hdr = {.request = request, .size = sizeof(state)};
+	struct vhost_user_vring_state state = { .index = idx, .num = num };
+	struct vhost_user_hdr hdr = { .request = request, .size = sizeof(state) };
 
 	return vu_frontend_request(fe, &hdr, &state, NULL, 0);
 }
 
 int vu_frontend_get_vring_base(struct vu_frontend *fe, uint32_t idx, uint32_t *base)
 {
-	struct vhost_user_vring_state state = {.index = idx};
+	struct vhost_user_vring_state state = { .index = idx };
 	int ret = send_query(fe, VHOST_USER_GET_VRING_BASE, &state, sizeof(state));
 
 	if (ret < 0)
@@ -227,7 +227,7 @@ int vu_frontend_get_vring_base(struct vu_frontend *fe, uint32_t idx, uint32_t *b
 
 int vu_frontend_vring_addr(struct vu_frontend *fe, const struct vhost_user_vring_addr *addr)
 {
-	struct vhost_user_hdr hdr = {.request = VHOST_USER_SET_VRING_ADDR, .size = sizeof(*addr)};
+	struct vhost_user_hdr hdr = { .request = VHOST_USER_SET_VRING_ADDR, .size = sizeof(*addr) };
 
 	return vu_frontend_request(fe, &hdr, addr, NULL, 0);
 }
@@ -235,7 +235,7 @@ int vu_frontend_vring_addr(struct vu_frontend *fe, const struct vhost_user_vring
 int vu_frontend_vring_fd(struct vu_frontend *fe, uint32_t request, uint32_t idx, int fd)
 {
 	uint64_t payload = idx;
-	struct vhost_user_hdr hdr = {.request = request, .size = sizeof(payload)};
+	struct vhost_user_hdr hdr = { .request = request, .size = sizeof(payload) };
 
 	if (fd < 0)
 		payload |= VHOST_USER_VRING_NOFD;
@@ -244,7 +244,7 @@ int vu_frontend_vring_fd(struct vu_frontend *fe, uint32_t request, uint32_t idx,
 
 int vu_frontend_get_config(struct vu_frontend *fe, void *buf, uint32_t offset, uint32_t len)
 {
-	struct vhost_user_config config = {.offset = offset, .size = len};
+	struct vhost_user_config config = { .offset = offset, .size = len };
 	uint32_t size = VHOST_USER_CONFIG_HDR_LEN + len;
 	const struct vhost_user_config *reply = &fe->ch.in.payload.config;
 	int ret;

@@ -16,7 +16,7 @@
 
 struct vu_frontend {
 	struct vu_channel ch;
-	int fd; /* the socket, owned */
+	int fd;                     /* the socket, owned */
 	uint64_t protocol_features; /* acked; REPLY_ACK decides whether NEED_REPLY is set */
 	int timeout_ms;
 };

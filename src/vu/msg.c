@@ -17,7 +17,7 @@ union fd_room {
 
 void vu_channel_init(struct vu_channel *ch, int fd)
 {
-	*ch = (struct vu_channel){.fd = fd};
+	*ch = (struct vu_channel){ .fd = fd };
 }
 
 void vu_channel_reset(struct vu_channel *ch)
@@ -57,7 +57,7 @@ static void collect_fds(struct vu_msg *msg, struct msghdr *mh)
 static int recv_piece(struct vu_channel *ch, void *buf, size_t len)
 {
 	union fd_room room;
-	struct iovec iov = {.iov_base = buf, .iov_len = len};
+	struct iovec iov = { .iov_base = buf, .iov_len = len };
 	struct msghdr mh = {
 		.msg_iov = &iov,
 		.msg_iovlen = 1,
@@ -126,10 +126,10 @@ int vu_channel_recv(struct vu_channel *ch)
 /* Sends what is left of ch->out, the descriptors with its first byte. 0, -EAGAIN or -errno. */
 static int send_out(struct vu_channel *ch, const int *fds, unsigned fd_cnt)
 {
-	union fd_room room = {.align = {.cmsg_len = CMSG_LEN(fd_cnt * sizeof(int)),
-					.cmsg_level = SOL_SOCKET,
-					.cmsg_type = SCM_RIGHTS}};
-	struct msghdr mh = {0};
+	union fd_room room = { .align = { .cmsg_len = CMSG_LEN(fd_cnt * sizeof(int)),
+					  .cmsg_level = SOL_SOCKET,
+					  .cmsg_type = SCM_RIGHTS } };
+	struct msghdr mh = { 0 };
 
 	if (fd_cnt > 0) {
 		memcpy(CMSG_DATA(&room.align), fds, fd_cnt * sizeof(int));
@@ -137,8 +137,8 @@ static int send_out(struct vu_channel *ch, const int *fds, unsigned fd_cnt)
 		mh.msg_controllen = CMSG_SPACE(fd_cnt * sizeof(int));
 	}
 	while (ch->out_done < ch->out_len) {
-		struct iovec iov = {.iov_base = ch->out + ch->out_done,
-				    .iov_len = ch->out_len - ch->out_done};
+		struct iovec iov = { .iov_base = ch->out + ch->out_done,
+				     .iov_len = ch->out_len - ch->out_done };
 		ssize_t n;
 
 		mh.msg_iov = &iov;

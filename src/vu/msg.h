@@ -27,8 +27,8 @@ struct vu_msg {
 };
 
 struct vu_channel {
-	int fd; /* borrowed */
-	size_t got;	/* bytes of @in that have arrived */
+	int fd;     /* borrowed */
+	size_t got; /* bytes of @in that have arrived */
 	struct vu_msg in;
 	size_t out_len, out_done;
 	unsigned char out[sizeof(struct vhost_user_hdr) + sizeof(union vhost_user_payload)];

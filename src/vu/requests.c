@@ -140,8 +140,8 @@ static int set_mem_table(struct vu_backend *b, struct vu_msg *msg, struct vu_rin
 
 	for (unsigned i = 0; i < table->cnt; i++) {
 		regions[i] = (struct mem_region_cfg){
-			.gpa = {table->regions[i].guest_addr},
-			.uva = {table->regions[i].user_addr},
+			.gpa = { table->regions[i].guest_addr },
+			.uva = { table->regions[i].user_addr },
 			.size = table->regions[i].size,
 			.offset = table->regions[i].mmap_offset,
 			.fd = msg->fds[i],
@@ -207,9 +207,9 @@ static int set_vring_addr(struct vu_backend *b, struct vu_msg *msg, struct vu_ri
 {
 	/* Whether memory is there decides whoever starts the ring: the table may come later. */
 	ring->addr = (struct vq_addr){
-		.desc = {msg->payload.addr.desc},
-		.avail = {msg->payload.addr.avail},
-		.used = {msg->payload.addr.used},
+		.desc = { msg->payload.addr.desc },
+		.avail = { msg->payload.addr.avail },
+		.used = { msg->payload.addr.used },
 	};
 	ring->addr_set = true;
 	return 0;
@@ -302,7 +302,7 @@ static int set_backend_req_fd(struct vu_backend *b, struct vu_msg *msg, struct v
 static int get_config(struct vu_backend *b, struct vu_msg *msg, struct vu_ring *ring)
 {
 	struct vhost_user_config *c = &msg->payload.config;
-	uint8_t space[VHOST_USER_CONFIG_MAX] = {0};
+	uint8_t space[VHOST_USER_CONFIG_MAX] = { 0 };
 
 	if (c->size > sizeof(space) || c->offset > sizeof(space) - c->size ||
 	    msg->hdr.size != VHOST_USER_CONFIG_HDR_LEN + c->size)

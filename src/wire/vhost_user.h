@@ -36,23 +36,23 @@ enum vhost_user_request {
 /* Among the virtio feature bits: protocol features can be negotiated. */
 #define VHOST_USER_F_PROTOCOL_FEATURES 30
 
-#define VHOST_USER_PROTOCOL_F_MQ	   0
-#define VHOST_USER_PROTOCOL_F_REPLY_ACK	   3
+#define VHOST_USER_PROTOCOL_F_MQ           0
+#define VHOST_USER_PROTOCOL_F_REPLY_ACK    3
 #define VHOST_USER_PROTOCOL_F_BACKEND_REQ  5
-#define VHOST_USER_PROTOCOL_F_CONFIG	   9
+#define VHOST_USER_PROTOCOL_F_CONFIG       9
 #define VHOST_USER_PROTOCOL_F_RESET_DEVICE 13
 
-#define VHOST_USER_VERSION	   1
-#define VHOST_USER_VERSION_MASK	   3
-#define VHOST_USER_FLAG_REPLY	   (1U << 2)
+#define VHOST_USER_VERSION         1
+#define VHOST_USER_VERSION_MASK    3
+#define VHOST_USER_FLAG_REPLY      (1U << 2)
 #define VHOST_USER_FLAG_NEED_REPLY (1U << 3)
 
 /* In the payload of SET_VRING_KICK, CALL and ERR: the ring's index, and that no fd comes along. */
 #define VHOST_USER_VRING_IDX_MASK 0xffULL
-#define VHOST_USER_VRING_NOFD	  (1ULL << 8)
+#define VHOST_USER_VRING_NOFD     (1ULL << 8)
 
 #define VHOST_USER_MEM_REGIONS_MAX 8
-#define VHOST_USER_CONFIG_MAX	   256
+#define VHOST_USER_CONFIG_MAX      256
 
 /* All integers of a message are in the byte order of the machine that both ends run on. */
 struct vhost_user_hdr {
@@ -75,7 +75,8 @@ struct vhost_user_vring_addr {
 	uint64_t avail;
 	uint64_t log;
 };
-static_assert(sizeof(struct vhost_user_vring_addr) == 40, "vhost-user, A vring address description");
+static_assert(sizeof(struct vhost_user_vring_addr) == 40,
+	      "vhost-user, A vring address description");
 
 struct vhost_user_region {
 	uint64_t guest_addr;

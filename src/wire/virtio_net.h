@@ -6,28 +6,28 @@
 #include <assert.h>
 #include <stdint.h>
 
-#define VIRTIO_NET_F_CSUM	0
+#define VIRTIO_NET_F_CSUM       0
 #define VIRTIO_NET_F_GUEST_CSUM 1
-#define VIRTIO_NET_F_MTU	3
-#define VIRTIO_NET_F_MAC	5
+#define VIRTIO_NET_F_MTU        3
+#define VIRTIO_NET_F_MAC        5
 #define VIRTIO_NET_F_GUEST_TSO4 7
 #define VIRTIO_NET_F_GUEST_TSO6 8
-#define VIRTIO_NET_F_GUEST_ECN	9
-#define VIRTIO_NET_F_HOST_TSO4	11
-#define VIRTIO_NET_F_HOST_TSO6	12
-#define VIRTIO_NET_F_HOST_ECN	13
-#define VIRTIO_NET_F_MRG_RXBUF	15
-#define VIRTIO_NET_F_STATUS	16
-#define VIRTIO_NET_F_CTRL_VQ	17
-#define VIRTIO_NET_F_CTRL_RX	18
+#define VIRTIO_NET_F_GUEST_ECN  9
+#define VIRTIO_NET_F_HOST_TSO4  11
+#define VIRTIO_NET_F_HOST_TSO6  12
+#define VIRTIO_NET_F_HOST_ECN   13
+#define VIRTIO_NET_F_MRG_RXBUF  15
+#define VIRTIO_NET_F_STATUS     16
+#define VIRTIO_NET_F_CTRL_VQ    17
+#define VIRTIO_NET_F_CTRL_RX    18
 
 #define VIRTIO_NET_HDR_F_NEEDS_CSUM 1
 #define VIRTIO_NET_HDR_F_DATA_VALID 2
 
-#define VIRTIO_NET_HDR_GSO_NONE	 0
+#define VIRTIO_NET_HDR_GSO_NONE  0
 #define VIRTIO_NET_HDR_GSO_TCPV4 1
 #define VIRTIO_NET_HDR_GSO_TCPV6 4
-#define VIRTIO_NET_HDR_GSO_ECN	 0x80
+#define VIRTIO_NET_HDR_GSO_ECN   0x80
 
 /* Fields are little-endian with VERSION_1; they are private copies, so plain integers. */
 struct virtio_net_hdr {
@@ -41,7 +41,7 @@ struct virtio_net_hdr {
 };
 static_assert(sizeof(struct virtio_net_hdr) == 12, "virtio 1.2, 5.1.6");
 
-#define VIRTIO_NET_HDR_LEN	  12
+#define VIRTIO_NET_HDR_LEN        12
 #define VIRTIO_NET_HDR_LEN_LEGACY 10
 
 #define VIRTIO_NET_S_LINK_UP 1
@@ -61,11 +61,11 @@ struct virtio_net_ctrl_hdr {
 };
 static_assert(sizeof(struct virtio_net_ctrl_hdr) == 2, "virtio 1.2, 5.1.6.5");
 
-#define VIRTIO_NET_CTRL_RX		0
-#define VIRTIO_NET_CTRL_RX_PROMISC	0
-#define VIRTIO_NET_CTRL_RX_ALLMULTI	1
-#define VIRTIO_NET_CTRL_MAC		1
-#define VIRTIO_NET_CTRL_MAC_TABLE_SET	0
+#define VIRTIO_NET_CTRL_RX            0
+#define VIRTIO_NET_CTRL_RX_PROMISC    0
+#define VIRTIO_NET_CTRL_RX_ALLMULTI   1
+#define VIRTIO_NET_CTRL_MAC           1
+#define VIRTIO_NET_CTRL_MAC_TABLE_SET 0
 
 #define VIRTIO_NET_MAC_LEN 6
 

@@ -8,16 +8,16 @@
 #include "base/endian.h"
 
 #define VIRTIO_F_RING_INDIRECT_DESC 28
-#define VIRTIO_F_RING_EVENT_IDX	    29
-#define VIRTIO_F_VERSION_1	    32
-#define VIRTIO_F_IN_ORDER	    35
+#define VIRTIO_F_RING_EVENT_IDX     29
+#define VIRTIO_F_VERSION_1          32
+#define VIRTIO_F_IN_ORDER           35
 
 #define VRING_DESC_F_NEXT     1
 #define VRING_DESC_F_WRITE    2
 #define VRING_DESC_F_INDIRECT 4
 
 #define VRING_AVAIL_F_NO_INTERRUPT 1
-#define VRING_USED_F_NO_NOTIFY	   1
+#define VRING_USED_F_NO_NOTIFY     1
 
 /* The largest split virtqueue (virtio 1.2, section 2.7). */
 #define VRING_SPLIT_NUM_MAX 32768

@@ -16,9 +16,9 @@ struct worker {
 	struct io *io;
 	uint64_t now_ns;
 	uint64_t round;
-	struct list ready;  /* runs from the head */
-	struct list awake;  /* in the order in which their windows end */
-	struct list timers; /* the next one first */
+	struct list ready;                     /* runs from the head */
+	struct list awake;                     /* in the order in which their windows end */
+	struct list timers;                    /* the next one first */
 	struct work_src *sel[WORK_ROUND_SRCS]; /* takes part in this round; NULL: removed in it */
 	unsigned sel_cnt;
 	_Atomic(struct work_msg *) inbox; /* many producers push, the worker takes all */
@@ -32,7 +32,7 @@ struct worker {
 
 void work_src_init(struct work_src *src, struct worker *w, const struct work_ops *ops)
 {
-	*src = (struct work_src){.ops = ops, .worker = w, .state = WORK_ASLEEP};
+	*src = (struct work_src){ .ops = ops, .worker = w, .state = WORK_ASLEEP };
 	list_init(&src->node);
 }
 
@@ -89,8 +89,7 @@ static bool exceeds_weight(const struct worker *w, const struct work_src *src)
 
 static void look_at_awake(struct worker *w)
 {
-	list_for_each(node, next, &w->awake)
-	{
+	list_for_each(node, next, &w->awake) {
 		struct work_src *src = list_entry(node, struct work_src, node);
 
 		if (src->ops->peek(src))
@@ -119,7 +118,7 @@ static void collect_fired(struct worker *w)
 
 void work_timer_init(struct work_timer *t, struct work_src *src)
 {
-	*t = (struct work_timer){.src = src};
+	*t = (struct work_timer){ .src = src };
 	list_init(&t->node);
 }
 
@@ -164,8 +163,8 @@ void worker_post(struct worker *w, struct work_msg *msg)
 
 	do {
 		msg->next = head;
-	} while (!atomic_compare_exchange_weak_explicit(
-		&w->inbox, &head, msg, memory_order_release, memory_order_relaxed));
+	} while (!atomic_compare_exchange_weak_explicit(&w->inbox, &head, msg, memory_order_release,
+							memory_order_relaxed));
 	io_wake(w->io);
 }
 
@@ -208,7 +207,7 @@ static void run_call(struct work_msg *msg)
 
 void worker_call(struct worker *w, void (*fn)(void *arg), void *arg)
 {
-	struct call_msg call = {.msg.fn = run_call, .fn = fn, .arg = arg};
+	struct call_msg call = { .msg.fn = run_call, .fn = fn, .arg = arg };
 
 	sem_init(&call.done, 0, 0);
 	worker_post(w, &call.msg);
@@ -222,8 +221,7 @@ void worker_call(struct worker *w, void (*fn)(void *arg), void *arg)
 /* Selects sources at the start of their turn, or those in the middle of it, from the head. */
 static void select_sources(struct worker *w, bool fresh)
 {
-	list_for_each(node, next, &w->ready)
-	{
+	list_for_each(node, next, &w->ready) {
 		struct work_src *src = list_entry(node, struct work_src, node);
 
 		if (w->sel_cnt == WORK_ROUND_SRCS)
@@ -247,8 +245,8 @@ static void count_used(struct work_src *src, struct work_used used)
  */
 static void prepare(struct worker *w)
 {
-	struct work_room room = {.frames = min_uint(IO_OPS_TURNS, io_room(w->io)),
-				 .bytes = WORK_ROUND_BYTES};
+	struct work_room room = { .frames = min_uint(IO_OPS_TURNS, io_room(w->io)),
+				  .bytes = WORK_ROUND_BYTES };
 	unsigned i;
 
 	select_sources(w, true);

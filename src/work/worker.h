@@ -113,16 +113,16 @@ void worker_post(struct worker *w, struct work_msg *msg);
 struct work_config {
 	const char *name;
 	enum io_kind io;
-	uint64_t poll_ns;	 /* poll window, 0: none */
-	unsigned weight_frames;	 /* 0: no limit */
-	unsigned weight_bytes;	 /* 0: no limit */
+	uint64_t poll_ns;       /* poll window, 0: none */
+	unsigned weight_frames; /* 0: no limit */
+	unsigned weight_bytes;  /* 0: no limit */
 };
 
 /* Weights of a turn (the kernel's vhost-net has the same) and of a round. */
 #define WORK_WEIGHT_FRAMES 256
 #define WORK_WEIGHT_BYTES  (512 * 1024)
 #define WORK_ROUND_BYTES   (1024 * 1024)
-#define WORK_ROUND_SRCS	   128
+#define WORK_ROUND_SRCS    128
 
 /* Makes a worker for the calling thread; io errors as io_new(). */
 int worker_new(struct worker **w, const struct work_config *cfg);

@@ -2,6 +2,7 @@
 /* A network namespace of the test's own, and what happens to interfaces in it. */
 #include "net_ns.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/if_packet.h>
@@ -159,12 +160,13 @@ int packet_open(const char *name, bool vnet)
 		.sll_ifindex = (int)if_nametoindex(name),
 	};
 	struct timeval limit = { .tv_sec = 2 };
-	int on = vnet, sock;
+	int on = 1, has_hdr = vnet, sock;
 
 	sock = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0);
 	if (sock < 0)
 		return -errno;
-	if (setsockopt(sock, SOL_PACKET, PACKET_VNET_HDR, &on, sizeof(on)) < 0 ||
+	if (setsockopt(sock, SOL_PACKET, PACKET_VNET_HDR, &has_hdr, sizeof(has_hdr)) < 0 ||
+	    setsockopt(sock, SOL_PACKET, PACKET_IGNORE_OUTGOING, &on, sizeof(on)) < 0 ||
 	    setsockopt(sock, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit)) < 0 ||
 	    bind(sock, (struct sockaddr *)&addr, sizeof(addr)) < 0) {
 		int rc = -errno;

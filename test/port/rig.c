@@ -109,8 +109,7 @@ void rig_free(struct rig *r)
 {
 	worker_join(r->data);
 	worker_join(r->control);
-	if (r->bytes != NULL)
-		munmap(r->bytes, RIG_BYTES);
+	munmap(r->bytes, RIG_BYTES);
 	free(r);
 }
 
@@ -120,8 +119,8 @@ static void on_link(void *ctx, bool up)
 {
 	struct rig *r = ctx;
 
-	atomic_store(&r->link_up, up);
 	atomic_fetch_add(&r->link_events, 1);
+	atomic_store(&r->link_up, up);
 }
 
 struct opening {
@@ -275,9 +274,14 @@ void frames_unmap(struct rig *r)
 {
 	EXPECT(r, mmap(r->bytes, RIG_BYTES, PROT_NONE,
 		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == r->bytes);
-	EXPECT(r, mprotect(r->bytes, RIG_BYTES, PROT_NONE) == 0);
 	memset(r->iovs, 0, sizeof(r->iovs));
 	frames_reset(r);
+}
+
+void frames_remap(struct rig *r)
+{
+	EXPECT(r, mmap(r->bytes, RIG_BYTES, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == r->bytes);
 }
 
 void send_frames(struct rig *r, struct frame *frames, unsigned n)

@@ -90,8 +90,9 @@ void frame_make(struct rig *r, struct frame *f, uint16_t cookie, uint32_t len, u
 void room_make(struct rig *r, struct frame *f, uint16_t cookie, uint32_t len, unsigned pieces);
 /* Forgets all frames. */
 void frames_reset(struct rig *r);
-/* Forgets all frames and takes their memory away. */
+/* Forgets all frames and takes their memory away; gives new memory. */
 void frames_unmap(struct rig *r);
+void frames_remap(struct rig *r);
 
 /* prep_send() of all, at most PORT_SENT_MAX at a time. */
 void send_frames(struct rig *r, struct frame *frames, unsigned n);

@@ -34,27 +34,27 @@
 /* cmocka compares in its own integer type; this says what was meant. */
 #define expect(cond) assert_true(cond)
 
-#define PAGE	 4096ULL
-#define A_SIZE	 (4ULL << 20)
-#define B_SIZE	 (4ULL << 20)
-#define A_GPA	 0x40000000ULL
-#define SEAM	 (A_GPA + A_SIZE)
-#define END_GPA	 (SEAM + B_SIZE)
-#define A_UVA	 0x7f1200000000ULL
-#define B_UVA	 0x7f0000000000ULL
-#define B_OFF	 0ULL
-#define A_OFF	 (B_SIZE + PAGE)
+#define PAGE     4096ULL
+#define A_SIZE   (4ULL << 20)
+#define B_SIZE   (4ULL << 20)
+#define A_GPA    0x40000000ULL
+#define SEAM     (A_GPA + A_SIZE)
+#define END_GPA  (SEAM + B_SIZE)
+#define A_UVA    0x7f1200000000ULL
+#define B_UVA    0x7f0000000000ULL
+#define B_OFF    0ULL
+#define A_OFF    (B_SIZE + PAGE)
 #define FILE_LEN (A_OFF + A_SIZE + PAGE)
 /* Inside A. */
 #define TABLE_GPA (A_GPA + (1ULL << 20))
-#define BUF_GPA	  (A_GPA + (2ULL << 20))
-#define NO_GPA	  0x10000ULL /* no memory is here */
+#define BUF_GPA   (A_GPA + (2ULL << 20))
+#define NO_GPA    0x10000ULL /* no memory is here */
 
-#define F(bit)	    (1ULL << VIRTIO_F_##bit)
+#define F(bit)      (1ULL << VIRTIO_F_##bit)
 #define INDIRECT    F(RING_INDIRECT_DESC)
 #define EVENT_IDX   F(RING_EVENT_IDX)
 #define IN_ORDER    F(IN_ORDER)
-#define CANARY	    0xc5
+#define CANARY      0xc5
 #define CHAINS_MAX  VQ_NUM_MAX
 #define TABLE_DESCS 32
 

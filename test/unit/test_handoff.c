@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * Driver and device in two threads, as they are in life: each sleeps whenever it has nothing to do and
+ * is woken only when the other side was told that it must be. One missing fence, or one that stands in
+ * the wrong place, and sooner or later both sleep (field cases 91 and 92).
+ *
+ * A bell is a counter, and sleeping is waiting for it to change: cheaper than an eventfd, so more
+ * chances in a second, and without the barriers that a system call would add.
+ */
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+
+#include "base/clock.h"
+#include "ring_env.h"
+
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
+#define SLOW 10
+#endif
+#endif
+#if !defined(SLOW) && (defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__))
+#define SLOW 10
+#endif
+#ifndef SLOW
+#define SLOW 1
+#endif
+
+/* Chains of each of the runs; each crosses 65,535 -> 0 at least once. */
+#define HANDOFFS    (500000 / SLOW)
+#define WATCHDOG_NS (20 * NSEC_PER_SEC)
+#define RING        4
+
+struct bell {
+	_Alignas(64) _Atomic unsigned rung;
+};
+
+struct handoff {
+	struct env *env;
+	struct bell kick, call;
+	_Alignas(64) atomic_bool stuck;
+	_Atomic unsigned bad;  /* payloads that were not what was sent */
+	unsigned kicks, calls; /* rung */
+};
+
+static void ring_bell(struct bell *b)
+{
+	atomic_fetch_add_explicit(&b->rung, 1, memory_order_release);
+}
+
+static unsigned heard(struct bell *b)
+{
+	return atomic_load_explicit(&b->rung, memory_order_acquire);
+}
+
+/* Sleeps until the bell has rung more often than @seen says; false: nobody will. */
+static bool sleep_for(struct handoff *h, struct bell *b, unsigned seen)
+{
+	uint64_t start = clock_ns();
+
+	for (unsigned n = 1; heard(b) == seen; n++) {
+		if (n % 64 != 0)
+			continue;
+		sched_yield();
+		if (atomic_load(&h->stuck) || clock_ns() - start > WATCHDOG_NS) {
+			atomic_store(&h->stuck, true);
+			return false;
+		}
+	}
+	return true;
+}
+
+/* A different one in each thread. */
+static unsigned next_random(uint32_t *state)
+{
+	*state ^= *state << 13;
+	*state ^= *state >> 17;
+	*state ^= *state << 5;
+	return *state;
+}
+
+/* Half of the time nothing, else up to some 2 us. */
+static void delay(uint32_t *state)
+{
+	unsigned r = next_random(state);
+
+	for (volatile unsigned n = r & 1 ? (r >> 1) % 1024 : 0; n > 0; n--)
+		;
+}
+
+/* Reads what is to be read, writes what is to be written, and says how much of the latter. */
+static uint32_t use(struct handoff *h, const struct vq_chain *c, uint64_t seq)
+{
+	uint64_t got = ~0ULL;
+	struct iov_cursor cur = iov_cursor(c->iov, (unsigned)c->out_cnt + c->in_cnt);
+
+	if (c->err != 0 || c->out_len + c->in_len != sizeof(seq)) {
+		h->bad++;
+	} else if (c->in_len > 0) {
+		iov_write(&cur, &seq, sizeof(seq));
+	} else {
+		iov_read(&cur, &got, sizeof(got));
+		h->bad += got != seq;
+	}
+	return c->in_len;
+}
+
+static void *device(void *arg)
+{
+	struct handoff *h = arg;
+	struct env *e = h->env;
+	uint32_t random = 0x1234567;
+	uint64_t seq = 0;
+
+	while (seq < HANDOFFS) {
+		unsigned seen = heard(&h->kick);
+		int cnt = env_pop(e, next_random(&random) % RING + 1);
+
+		if (cnt < 0)
+			break;
+		if (cnt == 0) {
+			if (!vq_kick_on(&e->dev) && !sleep_for(h, &h->kick, seen))
+				break;
+			vq_kick_off(&e->dev);
+			continue;
+		}
+		for (int i = 0; i < cnt; i++) {
+			env_push(e, &e->chains[i], use(h, &e->chains[i], seq));
+			seq++;
+		}
+		vq_flush(&e->dev);
+		if (vq_notify(&e->dev)) {
+			h->calls++;
+			ring_bell(&h->call);
+		}
+		delay(&random);
+	}
+	return NULL;
+}
+
+/* A buffer of 8 bytes for each token; odd ones are to be written. */
+static uint64_t *buf_of(struct env *e, uint64_t seq, struct drvq_buf *buf)
+{
+	*buf = (struct drvq_buf){ { BUF_GPA + seq % RING * 64 }, 8 };
+	return env_ptr(e, buf->addr.v);
+}
+
+static bool send_one(struct handoff *h, uint64_t seq)
+{
+	struct drvq_buf buf;
+	uint64_t *data = buf_of(h->env, seq, &buf);
+
+	*data = seq;
+	if (drvq_add(&h->env->drv, &buf, seq % 2 == 0, seq % 2 != 0, (void *)(uintptr_t)seq) < 0)
+		return false;
+	if (drvq_publish(&h->env->drv)) {
+		h->kicks++;
+		ring_bell(&h->kick);
+	}
+	return true;
+}
+
+/* Takes what came back; it comes in the order of seq here. How many; none is 0. */
+static unsigned reap(struct handoff *h, uint64_t seq)
+{
+	struct drvq_used used;
+	struct drvq_buf buf;
+	unsigned cnt = 0;
+	int ret;
+
+	while ((ret = drvq_get(&h->env->drv, &used)) == 1) {
+		uint64_t *data = buf_of(h->env, seq, &buf);
+
+		h->bad += (uintptr_t)used.token != seq || *data != seq ||
+			  used.len != (seq % 2 != 0 ? 8 : 0);
+		seq++;
+		cnt++;
+	}
+	h->bad += ret != 0;
+	return cnt;
+}
+
+static void drive(struct handoff *h)
+{
+	struct drvq *q = &h->env->drv;
+	uint32_t random = 0x7654321;
+	uint64_t sent = 0, got = 0;
+
+	while (got < HANDOFFS && h->bad == 0) {
+		unsigned seen = heard(&h->call), depth = next_random(&random) % RING + 1, cnt;
+
+		while (sent < HANDOFFS && sent - got < depth && send_one(h, sent)) {
+			sent++;
+			delay(&random);
+		}
+		cnt = reap(h, got);
+		got += cnt;
+		if (cnt > 0)
+			continue;
+		if (!drvq_call_on(q) && !sleep_for(h, &h->call, seen))
+			return;
+		drvq_call_off(q);
+	}
+}
+
+static void run(uint64_t features)
+{
+	static struct handoff h;
+	pthread_t thread;
+
+	memset(&h, 0, sizeof(h));
+	h.env = env_new(RING, features);
+	env_wind(h.env, 65000);
+	assert_int_equal(pthread_create(&thread, NULL, device, &h), 0);
+	drive(&h);
+	if (h.bad > 0)
+		atomic_store(&h.stuck, true);
+	pthread_join(thread, NULL);
+	assert_int_equal(h.bad, 0);
+	assert_false(h.stuck);
+	/* Both slept. */
+	expect(h.kicks > 0 && h.calls > 0);
+	print_message("%u chains, %u kicks, %u calls\n", HANDOFFS, h.kicks, h.calls);
+	env_free(h.env);
+}
+
+static void test_flags(void **state)
+{
+	run(0);
+}
+
+static void test_event_idx(void **state)
+{
+	run(EVENT_IDX);
+}
+
+static void test_flags_in_order(void **state)
+{
+	run(IN_ORDER);
+}
+
+static void test_event_idx_in_order(void **state)
+{
+	run(EVENT_IDX | IN_ORDER);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_flags),
+		cmocka_unit_test(test_event_idx),
+		cmocka_unit_test(test_flags_in_order),
+		cmocka_unit_test(test_event_idx_in_order),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
