@@ -146,11 +146,11 @@ static int start_workers(struct daemon *d)
 		return rc;
 	rc = worker_spawn(&d->worker, &worker);
 	if (rc < 0)
-		log_error(PROGRAM, "cannot start a worker%s: errno=%d",
+		log_error(PROGRAM, "cannot start a worker%s: error=%s",
 			  d->opts.io == IO_URING ?
 				  ": io_uring is not to be had here, try --io=auto" :
 				  "",
-			  -rc);
+			  log_errname(rc));
 	return rc;
 }
 
@@ -190,7 +190,6 @@ static void shut_down(struct daemon *d)
 	if (d->scratch != NULL)
 		scratch_free(d->scratch);
 	fd_close(&d->signal_fd);
-	free(d->opts.devs);
 }
 
 static int serve(struct daemon *d)

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -69,4 +70,11 @@ void log_limited(struct log_limit *limit, enum log_level level, const char *name
 	va_start(ap, fmt);
 	write_line(level, name, fmt, ap);
 	va_end(ap);
+}
+
+const char *log_errname(int err)
+{
+	const char *name = strerrorname_np(-err);
+
+	return name != NULL ? name : "unknown";
 }

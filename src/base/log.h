@@ -32,6 +32,9 @@ void log_write(enum log_level level, const char *name, const char *fmt, ...)
 void log_limited(struct log_limit *limit, enum log_level level, const char *name, const char *fmt,
 		 ...) __attribute__((format(printf, 4, 5)));
 
+/* The name of the error that @err, a -errno, stands for: "ENOENT". */
+const char *log_errname(int err);
+
 #define log_error(name, ...) log_write(LOG_LEVEL_ERROR, name, __VA_ARGS__)
 #define log_warn(name, ...)  log_write(LOG_LEVEL_WARN, name, __VA_ARGS__)
 #define log_info(name, ...)  log_write(LOG_LEVEL_INFO, name, __VA_ARGS__)

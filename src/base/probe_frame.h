@@ -19,8 +19,8 @@
 #include <string.h>
 
 #define PROBE_ETHERTYPE 0x88b5
-#define PROBE_MACS_LEN	12
-#define PROBE_HEAD_LEN	(PROBE_MACS_LEN + 2 + 8 + 4) /* the smallest probe frame */
+#define PROBE_MACS_LEN  12
+#define PROBE_HEAD_LEN  (PROBE_MACS_LEN + 2 + 8 + 4) /* the smallest probe frame */
 
 enum probe_verdict { PROBE_GOOD, PROBE_DAMAGED, PROBE_OTHER /* not a probe frame */ };
 

@@ -30,6 +30,7 @@ struct dev {
 	struct endpoint *endpoint;
 	bool link_up;
 	bool ended; /* no more front ends */
+	struct log_limit limit; /* of what front ends cause by coming and going */
 
 	/* While a front end is connected. */
 	bool connected, disconnecting;
@@ -71,7 +72,7 @@ static void op_resume(void *ctx)
 		rc = nic_start(dev->nic, r, &cfg);
 		if (rc < 0)
 			log_limited(&dev->vu.limit, LOG_LEVEL_WARN, dev->name,
-				    "cannot start a ring: index=%u errno=%d", r, -rc);
+				    "cannot start a ring: index=%u error=%s", r, log_errname(rc));
 	}
 }
 
@@ -169,9 +170,11 @@ static bool after_step(struct dev *dev, int step)
 		return true;
 	default:
 		if (step == -ECONNRESET)
-			log_info(dev->name, "the front end has left");
+			log_limited(&dev->limit, LOG_LEVEL_INFO, dev->name,
+				    "the front end has left");
 		else
-			log_warn(dev->name, "disconnected the front end: errno=%d", -step);
+			log_limited(&dev->limit, LOG_LEVEL_WARN, dev->name,
+				    "disconnected the front end: error=%s", log_errname(step));
 		disconnect(dev);
 		return false;
 	}
@@ -219,7 +222,7 @@ static void front_end_came(void *ctx, int fd)
 		endpoint_next(dev->endpoint);
 		return;
 	}
-	log_info(dev->name, "a front end has connected");
+	log_limited(&dev->limit, LOG_LEVEL_INFO, dev->name, "a front end has connected");
 	dev->fd = fd;
 	dev->connected = true;
 	work_src_init(&dev->src, dev->env.control, &connection_ops);
@@ -285,7 +288,7 @@ static int open_port(struct dev *dev)
 	int rc = port_open(&dev->port, dev->cfg.port, dev->name, dev->env.control, &err);
 
 	if (rc < 0)
-		log_error(dev->name, "port %s: %s: errno=%d", dev->cfg.port, err, -rc);
+		log_error(dev->name, "port %s: %s: error=%s", dev->cfg.port, err, log_errname(rc));
 	return rc;
 }
 
@@ -305,7 +308,7 @@ static int open_nic(struct dev *dev)
 	int rc = nic_new(&dev->nic, &cfg);
 
 	if (rc < 0)
-		log_error(dev->name, "cannot set up the queues: errno=%d", -rc);
+		log_error(dev->name, "cannot set up the queues: error=%s", log_errname(rc));
 	return rc;
 }
 
@@ -326,8 +329,8 @@ static int open_endpoint(struct dev *dev)
 	int rc = endpoint_new(&dev->endpoint, &cfg, &err);
 
 	if (rc < 0)
-		log_error(dev->name, "socket %s: %s: errno=%d",
-			  cfg.path != NULL ? cfg.path : "of --fd", err, -rc);
+		log_error(dev->name, "socket %s: %s: error=%s",
+			  cfg.path != NULL ? cfg.path : "of --fd", err, log_errname(rc));
 	return rc;
 }
 

@@ -28,6 +28,9 @@ struct endpoint {
 	struct sockaddr_un addr;
 	bool made_socket; /* in the file system, to be removed */
 	bool busy;        /* a front end is there */
+	int current; /* its socket, borrowed */
+	int next; /* of one that came when that had hung up, -1: none */
+	struct log_limit limit;
 	int fd;           /* listening, or the given one */
 	struct work_src src;
 	struct io_file file;
@@ -128,6 +131,7 @@ static int adopt_fd(struct endpoint *ep, const char **err)
 static void hand_over(struct endpoint *ep, int fd)
 {
 	ep->busy = true;
+	ep->current = fd;
 	ep->retry_ns = RETRY_MIN_NS;
 	ep->cfg.connected(ep->cfg.ctx, fd);
 }
@@ -138,21 +142,42 @@ static void retry_later(struct endpoint *ep)
 	ep->retry_ns = ep->retry_ns * 2 < RETRY_MAX_NS ? ep->retry_ns * 2 : RETRY_MAX_NS;
 }
 
+/* Has the front end that is still being served closed its end? */
+static bool has_left(int fd)
+{
+	struct pollfd pfd = {.fd = fd, .events = POLLRDHUP};
+
+	return poll(&pfd, 1, 0) == 1;
+}
+
+/* One at a time; but who comes after the other has hung up only has to wait. */
+static void take_in(struct endpoint *ep, int fd)
+{
+	if (!ep->busy) {
+		hand_over(ep, fd);
+	} else if (has_left(ep->current)) {
+		fd_close(&ep->next); /* the latest one counts */
+		ep->next = fd;
+	} else {
+		log_limited(&ep->limit, LOG_LEVEL_WARN, ep->cfg.name,
+			    "turned a second front end away");
+		fd_close(&fd);
+	}
+}
+
 static void accept_all(struct endpoint *ep)
 {
 	for (;;) {
 		int fd = accept4(ep->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
-		if (fd >= 0 && !ep->busy) {
-			hand_over(ep, fd);
-		} else if (fd >= 0) {
-			log_warn(ep->cfg.name, "turned a second front end away");
-			fd_close(&fd);
+		if (fd >= 0) {
+			take_in(ep, fd);
 		} else if (errno == EAGAIN) {
 			return;
 		} else if (errno != EINTR && errno != ECONNABORTED) {
 			/* Out of descriptors or memory: the connection waits, and so do we. */
-			log_warn(ep->cfg.name, "cannot accept a front end: errno=%d", errno);
+			log_limited(&ep->limit, LOG_LEVEL_WARN, ep->cfg.name,
+				    "cannot accept a front end: error=%s", log_errname(-errno));
 			retry_later(ep);
 			return;
 		}
@@ -167,7 +192,8 @@ static void try_connect(struct endpoint *ep)
 		hand_over(ep, fd);
 		return;
 	}
-	log_debug(ep->cfg.name, "no front end at %s yet: errno=%d", ep->addr.sun_path, errno);
+	log_debug(ep->cfg.name, "no front end at %s yet: error=%s", ep->addr.sun_path,
+		  log_errname(-errno));
 	fd_close(&fd);
 	retry_later(ep);
 }
@@ -179,6 +205,12 @@ static struct work_used endpoint_prepare(struct work_src *src, struct work_room 
 	(void)room;
 	switch (ep->role) {
 	case LISTENER:
+		if (ep->next >= 0 && !ep->busy) {
+			int fd = ep->next;
+
+			ep->next = -1;
+			hand_over(ep, fd);
+		}
 		accept_all(ep);
 		break;
 	case CLIENT:
@@ -249,7 +281,7 @@ int endpoint_new(struct endpoint **out, const struct endpoint_cfg *cfg, const ch
 	if (ep == NULL)
 		return -ENOMEM;
 	ep->cfg = *cfg;
-	ep->fd = -1;
+	ep->fd = ep->next = -1;
 	ep->retry_ns = RETRY_MIN_NS;
 	work_src_init(&ep->src, cfg->control, &endpoint_ops);
 	work_timer_init(&ep->retry, &ep->src);
@@ -273,6 +305,7 @@ void endpoint_free(struct endpoint *ep)
 	work_src_remove(&ep->src);
 	if (ep->made_socket)
 		unlink(ep->addr.sun_path);
+	fd_close(&ep->next);
 	fd_close(&ep->fd);
 	free(ep);
 }
@@ -289,5 +322,7 @@ bool endpoint_next(struct endpoint *ep)
 		return false;
 	if (ep->role == CLIENT)
 		retry_later(ep);
+	else if (ep->next >= 0)
+		work_src_ready(&ep->src);
 	return true;
 }

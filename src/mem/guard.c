@@ -31,7 +31,7 @@
 
 struct slot {
 	atomic_uint seq; /* odd: in use */
-	_Atomic uintptr_t start;
+	char *_Atomic start;
 	_Atomic size_t len, page;
 	atomic_bool *_Atomic broken;
 };
@@ -48,7 +48,7 @@ int guard_add(const struct guard_range *range)
 
 		if (seq % 2 != 0)
 			continue;
-		atomic_store_explicit(&s->start, (uintptr_t)range->start, memory_order_release);
+		atomic_store_explicit(&s->start, range->start, memory_order_release);
 		atomic_store_explicit(&s->len, range->len, memory_order_release);
 		atomic_store_explicit(&s->page, range->page, memory_order_release);
 		atomic_store_explicit(&s->broken, range->broken, memory_order_release);
@@ -76,7 +76,7 @@ static bool slot_read(const struct slot *s, struct guard_range *range)
 
 	if (seq % 2 == 0)
 		return false;
-	range->start = (char *)atomic_load_explicit(&s->start, memory_order_acquire);
+	range->start = atomic_load_explicit(&s->start, memory_order_acquire);
 	range->len = atomic_load_explicit(&s->len, memory_order_acquire);
 	range->page = atomic_load_explicit(&s->page, memory_order_acquire);
 	range->broken = atomic_load_explicit(&s->broken, memory_order_acquire);

@@ -89,32 +89,34 @@ static int region_map(struct region *r, const struct mem_region_cfg *cfg, unsign
 {
 	struct guard_range guard = { .broken = broken };
 	uint64_t skip;
+	char *map;
 	int ret;
 
 	ret = check_file(cfg, flags, &guard.page);
 	if (ret < 0)
 		return ret;
-	skip = cfg->offset % guard.page;
-	guard.len = (skip + cfg->size + guard.page - 1) / guard.page * guard.page;
+	skip = cfg->offset & (guard.page - 1);
+	guard.len = (skip + cfg->size + guard.page - 1) & ~(guard.page - 1);
 	/* Neither reserved nor populated: how much of its memory is backed is the front end's affair,
 	 * and the time that a table takes must not depend on its size. */
-	guard.start = mmap(NULL, guard.len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
-			   cfg->fd, (off_t)(cfg->offset - skip));
-	if (guard.start == MAP_FAILED)
+	map = mmap(NULL, guard.len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, cfg->fd,
+		   (off_t)(cfg->offset - skip));
+	if (map == MAP_FAILED)
 		return -errno;
 	/* A guest's memory is no part of our core dump; where the kernel cannot, it is. */
-	(void)madvise(guard.start, guard.len, MADV_DONTDUMP);
+	(void)madvise(map, guard.len, MADV_DONTDUMP);
+	guard.start = map;
 	ret = guard_add(&guard);
 	if (ret < 0) {
-		munmap(guard.start, guard.len);
+		munmap(map, guard.len);
 		return ret;
 	}
 	*r = (struct region){
 		.gpa = cfg->gpa.v,
 		.uva = cfg->uva.v,
 		.size = cfg->size,
-		.base = guard.start + skip,
-		.map = guard.start,
+		.base = map + skip,
+		.map = map,
 		.map_len = guard.len,
 		.guard = ret,
 	};

@@ -148,8 +148,8 @@ bool queue_usable(struct queue *q)
 		return false;
 	}
 	if (q->has_call && q->call.call_err != 0) {
-		log_limited(&q->limit, LOG_LEVEL_WARN, q->name, "cannot call the driver: errno=%d",
-			    -q->call.call_err);
+		log_limited(&q->limit, LOG_LEVEL_WARN, q->name, "cannot call the driver: error=%s",
+			    log_errname(q->call.call_err));
 		close_bell(q, &q->call, &q->has_call);
 	}
 	if (q->call_owed && q->has_call)

@@ -31,7 +31,7 @@ struct hold {
 	uint64_t hold_ns;
 	bool shuffled;
 	uint32_t random;
-	unsigned head, cnt; /* of queue[], in the order in which frames fall due */
+	unsigned head, cnt;           /* of queue[], in the order in which frames fall due */
 	uint16_t queue[PORT_OUT_MAX]; /* a permutation: the slots in use, then the free ones */
 	struct held slots[PORT_OUT_MAX];
 	struct port_done done;
@@ -68,8 +68,8 @@ static const char *parse_args(struct hold *h, const char *args)
 	return has_ms ? NULL : "hold: needs ms=N, the milliseconds to keep each frame";
 }
 
-static int hold_open(struct port **port, const char *args, const char *name,
-		     struct worker *control, const char **err)
+static int hold_open(struct port **port, const char *args, const char *name, struct worker *control,
+		     const char **err)
 {
 	struct hold *h = calloc(1, sizeof(*h));
 
@@ -82,7 +82,7 @@ static int hold_open(struct port **port, const char *args, const char *name,
 		free(h);
 		return -EINVAL;
 	}
-	h->port = (struct port){.ops = &hold_port, .name = name};
+	h->port = (struct port){ .ops = &hold_port, .name = name };
 	h->random = 1; /* tests want the same order each time */
 	for (uint16_t i = 0; i < PORT_OUT_MAX; i++)
 		h->queue[i] = i;
@@ -196,7 +196,7 @@ static unsigned hold_done_send(struct port *port, struct port_sent *sent, unsign
 			shuffle_head(h, due);
 		held = nth_held(h, 0);
 		read_late(h, held);
-		sent[n++] = (struct port_sent){held->cookie, 0};
+		sent[n++] = (struct port_sent){ held->cookie, 0 };
 		h->head = (h->head + 1) % PORT_OUT_MAX;
 		h->cnt--;
 	}

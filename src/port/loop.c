@@ -16,8 +16,8 @@
 
 #define LOOP_FRAMES 1024
 #define LOOP_BYTES  (4u * 1024 * 1024)
-#define MAC_LEN	    6
-#define ETH_LEN	    14
+#define MAC_LEN     6
+#define ETH_LEN     14
 
 struct looped {
 	uint32_t at, len; /* in bytes[] */
@@ -41,8 +41,8 @@ static struct loop *to_loop(struct port *port)
 	return container_of(port, struct loop, port);
 }
 
-static int loop_open(struct port **port, const char *args, const char *name,
-		     struct worker *control, const char **err)
+static int loop_open(struct port **port, const char *args, const char *name, struct worker *control,
+		     const char **err)
 {
 	struct loop *l;
 
@@ -59,7 +59,7 @@ static int loop_open(struct port **port, const char *args, const char *name,
 		free(l);
 		return -ENOMEM;
 	}
-	l->port = (struct port){.ops = &loop_port, .name = name};
+	l->port = (struct port){ .ops = &loop_port, .name = name };
 	*port = &l->port;
 	return 0;
 }
@@ -159,7 +159,7 @@ static int take_frame(struct loop *l, const struct frame *f)
 	if (at < 0)
 		return -ENOBUFS;
 	in = &l->frames[(l->head + l->cnt) % LOOP_FRAMES];
-	*in = (struct looped){.at = (uint32_t)at, .len = f->len, .off = f->off};
+	*in = (struct looped){ .at = (uint32_t)at, .len = f->len, .off = f->off };
 	iov_read(&c, l->bytes + at, f->len);
 	swap_macs(l->bytes + at);
 	l->cnt++;
@@ -197,7 +197,7 @@ static unsigned loop_prep_recv(struct port *port, struct frame *rooms, unsigned 
 		struct port_rcvd *in = &l->rcvd[l->rcvd_head + l->rcvd_cnt++];
 		const struct looped *out = &l->frames[l->head];
 
-		*in = (struct port_rcvd){.cookie = rooms[i].cookie, .off = out->off};
+		*in = (struct port_rcvd){ .cookie = rooms[i].cookie, .off = out->off };
 		if (out->len <= rooms[i].len)
 			in->res = (int32_t)iov_write(&c, l->bytes + out->at, out->len);
 		else

@@ -28,8 +28,8 @@ static struct null *to_null(struct port *port)
 	return container_of(port, struct null, port);
 }
 
-static int null_open(struct port **port, const char *args, const char *name,
-		     struct worker *control, const char **err)
+static int null_open(struct port **port, const char *args, const char *name, struct worker *control,
+		     const char **err)
 {
 	struct port_arg arg;
 	bool check = false;
@@ -47,7 +47,7 @@ static int null_open(struct port **port, const char *args, const char *name,
 		*err = "out of memory";
 		return -ENOMEM;
 	}
-	nl->port = (struct port){.ops = &null_port, .name = name};
+	nl->port = (struct port){ .ops = &null_port, .name = name };
 	nl->check = check;
 	*port = &nl->port;
 	return 0;

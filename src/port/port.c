@@ -8,7 +8,7 @@
 
 #include "base/util.h"
 
-static const struct port_ops *const ports[] = {&tap_port, &null_port, &loop_port, &hold_port};
+static const struct port_ops *const ports[] = { &tap_port, &null_port, &loop_port, &hold_port };
 
 const struct port_ops *port_nth(unsigned n)
 {
@@ -52,7 +52,7 @@ bool port_arg_next(const char **args, struct port_arg *arg)
 
 	if (**args == '\0')
 		return false;
-	*arg = (struct port_arg){.key = *args, .key_len = len};
+	*arg = (struct port_arg){ .key = *args, .key_len = len };
 	if (eq != NULL) {
 		arg->key_len = (size_t)(eq - *args);
 		arg->val = eq + 1;

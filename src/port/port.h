@@ -11,7 +11,8 @@
  * and handed back with an error.
  *
  * recv: prep_recv() takes room for frames; after the entry done_recv() tells which were filled, in
- * the order of their arrival. Room is on loan for that one entry only.
+ * the order of their arrival. Room is on loan for that one entry only. A frame that fills its room to
+ * the last byte may be lost: a tap cuts what does not fit without a word, so it is taken as cut.
  *
  * abandon(): the port forgets every frame that it still has. What the kernel tells it about them
  * later ends in the port.
@@ -38,8 +39,8 @@ enum frame_gso { FRAME_GSO_NONE, FRAME_GSO_TCP4, FRAME_GSO_TCP6 };
 struct frame_offload {
 	bool needs_csum; /* the checksum at csum_start + csum_offset is to be completed */
 	bool csum_valid; /* the checksum was verified by who sent the frame */
-	bool ecn;	 /* segments of this TCP frame carry CWR/ECE */
-	uint8_t gso;	 /* enum frame_gso */
+	bool ecn;        /* segments of this TCP frame carry CWR/ECE */
+	uint8_t gso;     /* enum frame_gso */
 	uint16_t gso_size;
 	uint16_t hdr_len;
 	uint16_t csum_start, csum_offset;
@@ -49,7 +50,7 @@ struct frame {
 	struct iovec *iov; /* iov[-1] is the port's */
 	uint16_t iov_cnt;
 	uint16_t cookie; /* the owner's, handed back with the frame */
-	uint32_t len;	 /* send: bytes of the frame; recv: bytes of room */
+	uint32_t len;    /* send: bytes of the frame; recv: bytes of room */
 	struct frame_offload off;
 };
 
@@ -85,6 +86,9 @@ enum port_offload {
 
 /* The largest frame that a port takes or gives: it may carry a VLAN tag. */
 #define PORT_FRAME_MAX (VIRTIO_NET_FRAME_MAX + 4)
+/* The least room for a frame: a byte more than the largest untagged one. The smallest receive buffer
+ * of a guest (virtio 1.2, 5.1.6.3.1: 65,562 bytes with the header) has just that. */
+#define PORT_ROOM_MIN (VIRTIO_NET_FRAME_MAX + 1)
 
 struct port;
 
@@ -106,7 +110,7 @@ struct port_ops {
 	 */
 	int (*open)(struct port **port, const char *args, const char *name, struct worker *control,
 		    const char **err);
-	void (*close)(struct port *port); /* detached */
+	void (*close)(struct port *port);          /* detached */
 	unsigned (*caps)(const struct port *port); /* port_offload bits it can do */
 	/* Exactly these are on from here on; while no frame is with the port. */
 	int (*set_offload)(struct port *port, unsigned offloads);
@@ -117,7 +121,8 @@ struct port_ops {
 
 	/* Files become known to the worker's engine; @rx is made ready when frames may have arrived,
 	 * @tx when sent ones may be handed back. */
-	int (*attach)(struct port *port, struct worker *w, struct work_src *tx, struct work_src *rx);
+	int (*attach)(struct port *port, struct worker *w, struct work_src *tx,
+		      struct work_src *rx);
 	void (*detach)(struct port *port);
 	unsigned (*prep_send)(struct port *port, struct frame *frames, unsigned n);
 	unsigned (*done_send)(struct port *port, struct port_sent *sent, unsigned max);

@@ -52,7 +52,7 @@ struct port_done {
 static inline void port_done_push(struct port_done *d, uint16_t cookie, int32_t res)
 {
 	assert(d->cnt < PORT_OUT_MAX);
-	d->sent[(d->head + d->cnt) % PORT_OUT_MAX] = (struct port_sent){cookie, res};
+	d->sent[(d->head + d->cnt) % PORT_OUT_MAX] = (struct port_sent){ cookie, res };
 	d->cnt++;
 }
 

@@ -25,7 +25,7 @@
 
 #define TAP_PIECES_MAX  1024 /* UIO_MAXIOV, with the header */
 #define TAP_SCRATCH_LEN (128 * 1024)
-#define TAP_ROOMS_MAX	(4 * PORT_RCVD_MAX)
+#define TAP_ROOMS_MAX   (4 * PORT_RCVD_MAX)
 
 #define NOT_EXECUTED INT32_MIN /* no bytes and no -errno: the entry has not come yet */
 
@@ -133,7 +133,8 @@ static void collect_sent(struct tap *t)
  * takes, so that the last of those is where the operation begins. Few bytes are copied, unless a guest
  * wants it otherwise; then it has itself to blame for the frames that find no room in this entry.
  */
-static int merge_front(struct tap *t, struct frame *f, const struct virtio_net_hdr *hdr, unsigned cnt)
+static int merge_front(struct tap *t, struct frame *f, const struct virtio_net_hdr *hdr,
+		       unsigned cnt)
 {
 	struct iov_cursor c = iov_cursor(f->iov, cnt);
 	size_t len = iov_bytes(f->iov, cnt);
@@ -143,7 +144,7 @@ static int merge_front(struct tap *t, struct frame *f, const struct virtio_net_h
 		return -ENOBUFS;
 	memcpy(to, hdr, VIRTIO_NET_HDR_LEN);
 	iov_read(&c, to + VIRTIO_NET_HDR_LEN, len);
-	f->iov[cnt - 1] = (struct iovec){to, VIRTIO_NET_HDR_LEN + len};
+	f->iov[cnt - 1] = (struct iovec){ to, VIRTIO_NET_HDR_LEN + len };
 	t->scratch_used += (unsigned)(VIRTIO_NET_HDR_LEN + len);
 	return 0;
 }
@@ -160,7 +161,7 @@ static int prep_frame(struct tap *t, struct frame *f)
 	if (f->len > PORT_FRAME_MAX)
 		return -EMSGSIZE;
 	encode(hdr, &f->off);
-	f->iov[-1] = (struct iovec){hdr, VIRTIO_NET_HDR_LEN};
+	f->iov[-1] = (struct iovec){ hdr, VIRTIO_NET_HDR_LEN };
 	if (pieces > TAP_PIECES_MAX) {
 		int rc;
 
@@ -177,7 +178,7 @@ static int prep_frame(struct tap *t, struct frame *f)
 		.opcode = IO_OP_WRITE,
 		.res = NOT_EXECUTED,
 	};
-	t->send[t->send_cnt++] = (struct tap_slot){op, f->len, f->cookie};
+	t->send[t->send_cnt++] = (struct tap_slot){ op, f->len, f->cookie };
 	return 0;
 }
 
@@ -267,7 +268,7 @@ static unsigned tap_prep_recv(struct port *port, struct frame *rooms, unsigned n
 
 		if (op == NULL)
 			return i;
-		f->iov[-1] = (struct iovec){hdr, VIRTIO_NET_HDR_LEN};
+		f->iov[-1] = (struct iovec){ hdr, VIRTIO_NET_HDR_LEN };
 		*op = (struct io_op){
 			.file = &t->file,
 			.iov = f->iov - 1,
@@ -275,17 +276,14 @@ static unsigned tap_prep_recv(struct port *port, struct frame *rooms, unsigned n
 			.opcode = IO_OP_READ,
 			.res = NOT_EXECUTED,
 		};
-		t->recv[t->recv_cnt++] = (struct tap_slot){op, f->len, f->cookie};
+		t->recv[t->recv_cnt++] = (struct tap_slot){ op, f->len, f->cookie };
 		if (pieces < f->iov_cnt)
 			t->recv[t->recv_cnt - 1].len = (uint32_t)iov_bytes(f->iov, pieces);
 	}
 	return n;
 }
 
-/*
- * A tap cuts a frame to its room without a word. A room of PORT_FRAME_MAX bytes fits every frame; in
- * a smaller one, a frame that fills it to the last byte is taken as cut.
- */
+/* A tap cuts a frame to its room without a word: one that fills it to the last byte may be cut. */
 static int32_t received(const struct tap_slot *s, const struct virtio_net_hdr *hdr,
 			struct frame_offload *off)
 {
@@ -296,7 +294,7 @@ static int32_t received(const struct tap_slot *s, const struct virtio_net_hdr *h
 		return s->op->res;
 	if (len < 0)
 		return -EPROTO;
-	if ((uint32_t)len >= s->len && s->len < PORT_FRAME_MAX)
+	if ((uint32_t)len >= s->len)
 		return -EMSGSIZE;
 	rc = decode(hdr, (uint32_t)len, off);
 	return rc < 0 ? rc : len;
@@ -315,7 +313,7 @@ static unsigned tap_done_recv(struct port *port, struct port_rcvd *rcvd, unsigne
 		if (s->op->res == -EBADFD || s->op->res == -ENODEV)
 			note_gone(t);
 		else if (s->op->res != -EAGAIN) {
-			rcvd[n] = (struct port_rcvd){.cookie = s->cookie};
+			rcvd[n] = (struct port_rcvd){ .cookie = s->cookie };
 			rcvd[n].res = received(s, &t->recv_hdr[t->recv_next], &rcvd[n].off);
 			n++;
 		}
@@ -330,7 +328,7 @@ static bool tap_arm_recv(struct port *port)
 
 	if (rc < 0)
 		log_limited(&t->limit, LOG_LEVEL_ERROR, port->name,
-			    "cannot wait for the tap: errno=%d", -rc);
+			    "cannot wait for the tap: error=%s", log_errname(rc));
 	return rc < 0; /* the watch itself looks first */
 }
 
@@ -365,7 +363,7 @@ static int tap_open(struct port **port, const char *args, const char *name, stru
 		free(t);
 		return rc;
 	}
-	t->port = (struct port){.ops = &tap_port, .name = name};
+	t->port = (struct port){ .ops = &tap_port, .name = name };
 	t->link.back.fn = come_back;
 	*port = &t->port;
 	return 0;

@@ -25,7 +25,7 @@ static int get_if(int fd, struct ifreq *ifr)
 
 int tap_if_attach(int fd, const char *name, bool *persistent)
 {
-	struct ifreq ifr = {.ifr_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR};
+	struct ifreq ifr = { .ifr_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR };
 	int rc;
 
 	strncpy(ifr.ifr_name, name, sizeof(ifr.ifr_name) - 1);
@@ -129,7 +129,7 @@ bool tap_if_up(int fd, int sock)
 
 int tap_if_index(int sock, const char *name)
 {
-	struct ifreq ifr = {0};
+	struct ifreq ifr = { 0 };
 
 	strncpy(ifr.ifr_name, name, sizeof(ifr.ifr_name) - 1);
 	return ioctl(sock, SIOCGIFINDEX, &ifr) < 0 ? 0 : ifr.ifr_ifindex;

@@ -43,7 +43,7 @@
 
 static int open_netlink(void)
 {
-	struct sockaddr_nl addr = {.nl_family = AF_NETLINK, .nl_groups = RTMGRP_LINK};
+	struct sockaddr_nl addr = { .nl_family = AF_NETLINK, .nl_groups = RTMGRP_LINK };
 	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, NETLINK_ROUTE);
 
 	if (fd < 0)
@@ -103,7 +103,8 @@ static bool read_netlink(const struct tap_link *l)
 		if (got < 0 || len == sizeof(buf))
 			ours = true; /* what was lost or cut off may have been about us */
 		while (len - at >= NLMSG_HDRLEN) {
-			size_t msg_len = ((const struct nlmsghdr *)(const void *)(buf + at))->nlmsg_len;
+			size_t msg_len =
+				((const struct nlmsghdr *)(const void *)(buf + at))->nlmsg_len;
 
 			if (msg_len < NLMSG_HDRLEN || msg_len > len - at)
 				break;
@@ -173,15 +174,15 @@ static void uncreate(struct tap_link *l)
 		struct nlmsghdr nlh;
 		struct ifinfomsg info;
 	} req = {
-		.nlh = {.nlmsg_len = sizeof(req),
-			.nlmsg_type = RTM_DELLINK,
-			.nlmsg_flags = NLM_F_REQUEST},
-		.info = {.ifi_index = tap_if_index(l->notice_fd, l->ifname)},
+		.nlh = { .nlmsg_len = sizeof(req),
+			 .nlmsg_type = RTM_DELLINK,
+			 .nlmsg_flags = NLM_F_REQUEST },
+		.info = { .ifi_index = tap_if_index(l->notice_fd, l->ifname) },
 	};
 
 	if (send(l->notice_fd, &req, sizeof(req), 0) < 0)
-		log_warn(l->device, "cannot delete a tap created by mistake: tap=%s errno=%d",
-			 l->ifname, errno);
+		log_warn(l->device, "cannot delete a tap created by mistake: tap=%s error=%s",
+			 l->ifname, log_errname(-errno));
 }
 
 static int attach(struct tap_link *l)
@@ -217,7 +218,8 @@ static void come_back(struct tap_link *l)
 	if (rc < 0) {
 		/* Whoever makes the interface may have it open for a moment yet. */
 		log_limited(&l->limit, LOG_LEVEL_WARN, l->device,
-			    "cannot open the tap again yet: tap=%s errno=%d", l->ifname, -rc);
+			    "cannot open the tap again yet: tap=%s error=%s", l->ifname,
+			    log_errname(rc));
 		retry_later(l);
 		return;
 	}
@@ -243,7 +245,7 @@ static struct work_used link_prepare(struct work_src *src, struct work_room room
 
 	if (read_hints(l) || !l->attached)
 		look(l);
-	return (struct work_used){0};
+	return (struct work_used){ 0 };
 }
 
 /* The watch fires once, and at once if there are more than HINTS_MAX. */
@@ -256,7 +258,7 @@ static bool link_arm(struct work_src *src)
 	return false;
 }
 
-static const struct work_ops link_ops = {.prepare = link_prepare, .arm = link_arm};
+static const struct work_ops link_ops = { .prepare = link_prepare, .arm = link_arm };
 
 /* ---- opening and closing ---- */
 
@@ -342,7 +344,7 @@ int tap_link_open(struct tap_link *l, const char *args, const char *device, stru
 	struct port_arg arg;
 	int rc;
 
-	*l = (struct tap_link){.device = device, .control = control, .fd = -1, .notice_fd = -1};
+	*l = (struct tap_link){ .device = device, .control = control, .fd = -1, .notice_fd = -1 };
 	l->backoff_ns = BACKOFF_MIN_NS;
 	if (port_arg_next(&rest, &arg) && port_arg_is(&arg, "fd") && arg.val != NULL)
 		rc = open_inherited(l, &arg, err);
@@ -393,9 +395,9 @@ int tap_link_set_offload(struct tap_link *l, unsigned offloads)
 
 void tap_link_gone(struct tap_link *l)
 {
-	static const struct nlmsghdr noop = {.nlmsg_len = sizeof(noop),
-					     .nlmsg_type = NLMSG_NOOP,
-					     .nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK};
+	static const struct nlmsghdr noop = { .nlmsg_len = sizeof(noop),
+					      .nlmsg_type = NLMSG_NOOP,
+					      .nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK };
 	ssize_t rc;
 
 	/*
@@ -408,5 +410,5 @@ void tap_link_gone(struct tap_link *l)
 		rc = send(l->notice_fd, &noop, sizeof(noop), MSG_DONTWAIT);
 	if (rc < 0)
 		log_limited(&l->gone_limit, LOG_LEVEL_WARN, l->device,
-			    "cannot tell that the tap is gone: errno=%d", errno);
+			    "cannot tell that the tap is gone: error=%s", log_errname(-errno));
 }

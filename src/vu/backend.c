@@ -145,7 +145,7 @@ static void note_refused(struct vu_backend *b, const struct vu_request *req, int
 	log_limited(&b->limit, LOG_LEVEL_WARN, b->cfg.name,
 		    "message refused request=%s number=%u flags=%#x size=%u fds=%u error=%s",
 		    req != NULL ? req->name : "unknown", hdr->request, hdr->flags, hdr->size,
-		    b->ch.in.fd_cnt, strerrorname_np(-err));
+		    b->ch.in.fd_cnt, log_errname(err));
 }
 
 /* Ends the message in ch.in with the result @err: its descriptors, its answer. 0 or -errno. */
@@ -286,7 +286,7 @@ int vu_backend_config_changed(struct vu_backend *b)
 	} while (n < 0 && errno == EINTR);
 	if (n == (ssize_t)sizeof(hdr))
 		return 0;
-	if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+	if (n < 0 && errno == EAGAIN)
 		return -EAGAIN;
 	/* Half a message, or nobody there: what comes next would not be understood. */
 	n = n < 0 ? -errno : -EPIPE;

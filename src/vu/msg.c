@@ -70,7 +70,7 @@ static int recv_piece(struct vu_channel *ch, void *buf, size_t len)
 		n = recvmsg(ch->fd, &mh, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	} while (n < 0 && errno == EINTR);
 	if (n < 0)
-		return errno == EAGAIN || errno == EWOULDBLOCK ? 0 : -errno;
+		return errno == EAGAIN ? 0 : -errno;
 	collect_fds(&ch->in, &mh);
 	return n == 0 ? -ECONNRESET : (int)n;
 }
@@ -147,7 +147,7 @@ static int send_out(struct vu_channel *ch, const int *fds, unsigned fd_cnt)
 		if (n < 0) {
 			if (errno == EINTR)
 				continue;
-			if (errno == EAGAIN || errno == EWOULDBLOCK)
+			if (errno == EAGAIN)
 				return -EAGAIN;
 			return errno == EPIPE ? -ECONNRESET : -errno;
 		}

@@ -46,7 +46,9 @@ static void set_state(struct work_src *src, enum work_state state, struct list *
 
 void work_src_ready(struct work_src *src)
 {
-	if (src->state != WORK_READY)
+	/* In the middle of its round it must not fall asleep over what has just come. */
+	src->again = src->state == WORK_READY;
+	if (!src->again)
 		set_state(src, WORK_READY, &src->worker->ready);
 }
 
@@ -257,6 +259,7 @@ static void prepare(struct worker *w)
 
 		if (src == NULL)
 			continue;
+		src->again = false;
 		used = src->ops->prepare(src, room);
 		room.frames -= min_uint(used.frames, room.frames);
 		room.bytes -= min_uint(used.bytes, room.bytes);
@@ -276,7 +279,7 @@ static void harvest(struct worker *w)
 			continue;
 		if (src->ops->harvest != NULL)
 			count_used(src, src->ops->harvest(src));
-		if (!src->more) {
+		if (!src->more && !src->again) {
 			turn_dry(w, src);
 		} else if (exceeds_weight(w, src)) {
 			src->turn_frames = src->turn_bytes = 0;
@@ -317,7 +320,7 @@ int worker_run(struct worker *w)
 		harvest(w);
 	}
 	if (rc < 0)
-		log_error(w->cfg.name, "the I/O engine failed: errno=%d", -rc);
+		log_error(w->cfg.name, "the I/O engine failed: error=%s", log_errname(rc));
 	return rc;
 }
 

@@ -61,6 +61,7 @@ struct work_src {
 	struct list node; /* in the list of its state */
 	enum work_state state;
 	bool more;
+	bool again; /* made ready since it prepared */
 	unsigned turn_frames, turn_bytes;
 	uint64_t awake_until_ns;
 };

@@ -22,8 +22,9 @@ unload_driver() {
 }
 
 ip link set lo up
-insmod "$modules/net/core/failover.ko"
-insmod "$modules/drivers/net/net_failover.ko"
+for module in lib/crc-ccitt net/ipv6/ipv6 net/core/failover drivers/net/net_failover; do
+	insmod "$modules/$module.ko"
+done
 load_driver
 
 exec 3<>/dev/ttyS0

@@ -8,6 +8,7 @@ A guest runs init.sh and does what run() tells it over a serial line.
 
 import contextlib
 import ctypes
+import hashlib
 import json
 import os
 import pathlib
@@ -35,8 +36,9 @@ PR_SET_PDEATHSIG = 1
 
 def require():
     """Skip unless guests can run here."""
-    tools = ["linux.uml", "unshare", "ip", "ping", "iperf3", "ethtool"]
-    missing = [tool for tool in tools if not shutil.which(tool, path=os.environ["PATH"] + ":/usr/sbin:/sbin")]
+    path = os.environ["PATH"] + ":/usr/sbin:/sbin"
+    tools = ["linux.uml", "unshare", "ip", "ping", "iperf3", "ethtool", "insmod"]
+    missing = [tool for tool in tools if not shutil.which(tool, path=path)]
     if missing:
         pytest.skip(f"missing: {' '.join(missing)} (tools/deps.sh test)", allow_module_level=True)
     if "UVHOSTD" not in os.environ:
@@ -233,6 +235,7 @@ class Net:
     def __init__(self, index):
         self.tap = f"tap{index}"
         self.host, self.guest = f"10.9.{index}.1", f"10.9.{index}.2"
+        self.broadcast = f"10.9.{index}.255"
         self.host6, self.guest6 = f"fd09:{index}::1", f"fd09:{index}::2"
 
     def set_up_host(self, mtu=1500):
@@ -280,7 +283,60 @@ def answers(address, seconds=10):
 
 @contextlib.contextmanager
 def listener(address):
+    """A TCP server of the host, for a guest that connects to it: server and port."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.create_server((address, 0), family=family) as server:
         server.settimeout(20 * PATIENCE)
         yield server, server.getsockname()[1]
+
+
+def accept(server):
+    conn, _ = server.accept()
+    conn.settimeout(20 * PATIENCE)
+    return conn
+
+
+def check_inward(guest, address, data):
+    """A byte stream from the host to the guest arrives as it was sent."""
+    with listener(address) as (server, port):
+        guest.send(f"sha256sum </dev/tcp/{address}/{port}")
+        with accept(server) as conn:
+            conn.sendall(data)
+        assert guest.result().split()[0] == hashlib.sha256(data).hexdigest()
+
+
+def check_outward(guest, address, path, data):
+    """A byte stream from the guest to the host, out of the file @path with @data, does as well."""
+    digest = hashlib.sha256()
+    with listener(address) as (server, port):
+        guest.send(f"cat {path} >/dev/tcp/{address}/{port}")
+        with accept(server) as conn:
+            while piece := conn.recv(1 << 20):
+                digest.update(piece)
+        guest.result()
+    assert digest.hexdigest() == hashlib.sha256(data).hexdigest()
+
+
+@contextlib.contextmanager
+def booted(*machines, options=()):
+    """A daemon with machines, booted side by side: the daemon and the guests."""
+    with contextlib.ExitStack() as stack:
+        daemon = stack.enter_context(Daemon(*(m.device for m in machines), *options,
+                                            sockets=[m.path for m in machines]))
+        guests = [stack.enter_context(m.boot()) for m in machines]
+        for machine, guest in zip(machines, guests):
+            machine.net.set_up_host()
+            machine.net.set_up_guest(guest)
+            answers(machine.net.guest)
+        yield daemon, *guests
+        for dev in daemon.stats()["devices"].values():
+            check_counters(dev)
+
+
+def check_counters(dev):
+    """Nothing was wrong with what the front end and the guest said."""
+    assert dev["bad_messages"] == 0
+    assert dev["control"]["commands_refused"] == 0
+    for queue in ("rx", "tx", "control"):
+        wrong = ("bad_chain", "bad_header", "not_negotiated", "too_big", "fault", "port_error")
+        assert {name: dev[queue]["drops"][name] for name in wrong} == dict.fromkeys(wrong, 0), queue

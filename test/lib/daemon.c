@@ -18,20 +18,26 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/util.h"
 #include "check.h"
 
+#define LOG_SHOWN 2000
 #define ARGS_MAX (2 * DAEMON_DEVS + 32)
 
 const char *daemon_io = "auto";
 
 /* Those that run, so that a failed test leaves none. */
-static pid_t running[16];
+static struct {
+	pid_t pid;
+	int err;
+} running[16];
 
-static void note_running(pid_t old, pid_t pid)
+static void note_running(pid_t old, pid_t pid, int err)
 {
-	for (unsigned i = 0; i < sizeof(running) / sizeof(running[0]); i++) {
-		if (running[i] == old) {
-			running[i] = pid;
+	for (unsigned i = 0; i < ARRAY_SIZE(running); i++) {
+		if (running[i].pid == old) {
+			running[i].pid = pid;
+			running[i].err = err;
 			return;
 		}
 	}
@@ -40,12 +46,21 @@ static void note_running(pid_t old, pid_t pid)
 
 void daemon_kill_all(void)
 {
-	for (unsigned i = 0; i < sizeof(running) / sizeof(running[0]); i++) {
-		if (running[i] == 0)
+	for (unsigned i = 0; i < ARRAY_SIZE(running); i++) {
+		struct daemon d = { .pid = running[i].pid, .err = running[i].err };
+		char *log;
+		size_t len;
+
+		if (d.pid == 0)
 			continue;
-		kill(running[i], SIGKILL);
-		waitpid(running[i], NULL, 0);
-		running[i] = 0;
+		kill(d.pid, SIGKILL);
+		waitpid(d.pid, NULL, 0);
+		log = daemon_log(&d);
+		len = strlen(log);
+		fprintf(stderr, "the end of the daemon's log:\n%s",
+			len > LOG_SHOWN ? log + len - LOG_SHOWN : log);
+		free(log);
+		running[i].pid = 0;
 	}
 }
 
@@ -100,6 +115,7 @@ void test_engine(const char *io)
 
 int test_teardown(void **state)
 {
+	test_over();
 	daemon_kill_all();
 	return 0;
 }
@@ -137,7 +153,7 @@ void daemon_spawn(struct daemon *d, const char *const *args)
 		execv(program, argv);
 		_exit(127);
 	}
-	note_running(0, d->pid);
+	note_running(0, d->pid, d->err);
 }
 
 void daemon_start(struct daemon *d, const char *const *ports, const char *const *args)
@@ -146,6 +162,7 @@ void daemon_start(struct daemon *d, const char *const *ports, const char *const 
 	static char specs[DAEMON_DEVS][192];
 	unsigned argc = 2;
 
+	test_begins();
 	*d = (struct daemon){ 0 };
 	strcpy(d->dir, "/tmp/uvhost.XXXXXX");
 	MUST(mkdtemp(d->dir) != NULL);
@@ -191,8 +208,10 @@ void daemon_ready(struct daemon *d)
 	while (!((status_field(d, "SigBlk:", 16) >> (SIGUSR1 - 1)) & 1)) {
 		int status;
 
-		if (clock_ns() > deadline || waitpid(d->pid, &status, WNOHANG) == d->pid)
+		if (clock_ns() > deadline || waitpid(d->pid, &status, WNOHANG) == d->pid) {
+			note_running(d->pid, 0, -1);
 			FAIL("the daemon did not start: %s", daemon_log(d));
+		}
 		test_sleep_us(500);
 	}
 	json_decref(daemon_stats(d));
@@ -209,7 +228,7 @@ int daemon_wait(struct daemon *d, unsigned ms)
 			FAIL("the daemon did not end in %u ms", ms);
 		test_sleep_us(500);
 	}
-	note_running(d->pid, 0);
+	note_running(d->pid, 0, -1);
 	return status;
 }
 

@@ -26,6 +26,9 @@
 #define MAC_LEN	   6
 #define FRAME_ROOM (VIRTIO_NET_HDR_LEN + 2 * 65536)
 #define CHAIN_MAX  1024
+#define CTRL_NUM    16
+#define CTRL_STRIDE 8192
+#define SPARE_BYTES (4ULL << 20)
 
 /* ---- memory ---- */
 
@@ -36,8 +39,7 @@ static size_t round_up(size_t n, size_t to)
 
 static uint32_t slot_stride(uint32_t len)
 {
-	/* Room for the gaps of a chain of one-byte pieces would be too much of a good thing. */
-	return (uint32_t)round_up(len + 64 * GUEST_GAP + 64, 64);
+	return (uint32_t)round_up(len + CHAIN_MAX + 32 * GUEST_GAP, 64) + 1;
 }
 
 static void set_region(struct guest *g, unsigned i, uint64_t gpa, uint64_t size, uint64_t offset)
@@ -54,13 +56,15 @@ static void set_region(struct guest *g, unsigned i, uint64_t gpa, uint64_t size,
 		  (off_t)offset) == at);
 }
 
-/* @len bytes in one or two regions; the second begins in the middle, and comes first in the file. */
-static void make_memory(struct guest *g, size_t len)
+/* One region, or two, of which the second comes first in the file. */
+static void make_memory(struct guest *g, size_t first, size_t second)
 {
-	size_t half = round_up(len / 2, PAGE);
 	uint64_t hole = g->cfg.layout == GUEST_HOLE ? HOLE : 0;
+	size_t len;
 
-	len = 2 * half;
+	first = round_up(first, PAGE);
+	second = round_up(second, PAGE);
+	len = first + second;
 	g->region_cnt = g->cfg.layout == GUEST_ONE ? 1 : 2;
 	g->window_len = len + hole;
 	g->file_len = len + 2 * PAGE;
@@ -72,8 +76,8 @@ static void make_memory(struct guest *g, size_t len)
 	if (g->region_cnt == 1) {
 		set_region(g, 0, GUEST_GPA, len, PAGE);
 	} else {
-		set_region(g, 0, GUEST_GPA, half, half + PAGE);
-		set_region(g, 1, GUEST_GPA + half + hole, half, 0);
+		set_region(g, 0, GUEST_GPA, first, second + PAGE);
+		set_region(g, 1, GUEST_GPA + first + hole, second, 0);
 	}
 	g->alloc_at = GUEST_GPA;
 }
@@ -128,10 +132,10 @@ static uint16_t table_len(uint16_t num)
 	return num < 64 ? num : 64;
 }
 
-static void lay_ring(struct guest *g, struct guest_ring *r, uint64_t table_gpa)
+static void lay_ring(struct guest *g, struct guest_ring *r)
 {
 	static const char *const names[] = { "rx", "tx", "ctrl" };
-	struct drvq_indirect table = { guest_at(g, table_gpa), { table_gpa }, table_len(r->num) };
+	struct drvq_indirect table = { guest_at(g, r->table), { r->table }, table_len(r->num) };
 
 	OK(drvq_init(&r->q, guest_at(g, r->gpa), r->num, g->features, &table));
 	check_init(&r->chk, names[r->idx], r->q.desc, r->q.avail, r->q.used, r->num,
@@ -159,7 +163,6 @@ static size_t table_bytes(uint16_t num)
 static void make_ring(struct guest *g, unsigned idx, uint16_t num, uint32_t stride)
 {
 	struct guest_ring *r = &g->rings[idx];
-	uint64_t table;
 
 	*r = (struct guest_ring){ .guest = g, .idx = idx, .num = num, .stride = stride };
 	r->slots = calloc(num, sizeof(r->slots[0]));
@@ -169,11 +172,19 @@ static void make_ring(struct guest *g, unsigned idx, uint16_t num, uint32_t stri
 	r->err = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	MUST(r->slots != NULL && r->spare != NULL && r->kick >= 0 && r->call >= 0 && r->err >= 0);
 	r->gpa = guest_alloc(g, ring_bytes(num), 64);
-	table = guest_alloc(g, table_bytes(num), 16);
-	/* From here on buffers: at odd addresses, and one of them lies across the seam. */
-	for (unsigned i = 0; i < num; i++)
-		r->slots[i].gpa = guest_alloc(g, stride, 1);
-	lay_ring(g, r, table);
+	r->table = guest_alloc(g, table_bytes(num), 16);
+	lay_ring(g, r);
+}
+
+/* At odd addresses; one of them lies across the seam. */
+static void make_slots(struct guest *g)
+{
+	for (unsigned i = 0; i < g->ring_cnt; i++) {
+		struct guest_ring *r = &g->rings[i];
+
+		for (unsigned j = 0; j < r->num; j++)
+			r->slots[j].gpa = guest_alloc(g, r->stride, 1);
+	}
 }
 
 static void free_ring(struct guest_ring *r)
@@ -213,19 +224,19 @@ void guest_make(struct guest *g, const struct guest_cfg *cfg)
 	g->hdr_len = has(g, F_VERSION_1 | F_MRG) ? VIRTIO_NET_HDR_LEN : VIRTIO_NET_HDR_LEN_LEGACY;
 	g->asm_buf = malloc(FRAME_ROOM);
 	MUST(g->asm_buf != NULL);
-	rx_stride = slot_stride(g->cfg.rx_buf) + 1;
-	tx_stride = slot_stride(g->cfg.tx_max + VIRTIO_NET_HDR_LEN) + 1;
+	rx_stride = slot_stride(g->cfg.rx_buf);
+	tx_stride = slot_stride(g->cfg.tx_max + VIRTIO_NET_HDR_LEN);
 	buffers = (size_t)rx_stride * g->cfg.rx_num + (size_t)tx_stride * g->cfg.tx_num;
 	rings = ring_bytes(g->cfg.rx_num) + table_bytes(g->cfg.rx_num) + ring_bytes(g->cfg.tx_num) +
-		table_bytes(g->cfg.tx_num);
-	/* Rings must not lie across a seam: as buffers are the larger part, they are in the first half;
-	 * what is left over is for the tests' own. */
-	make_memory(g, 2 * rings + buffers + (4ULL << 20));
+		table_bytes(g->cfg.tx_num) + CTRL_NUM * CTRL_STRIDE;
+	/* No ring lies across the seam, some buffer does; the rest is for the tests' own. */
+	make_memory(g, rings + buffers / 2, buffers / 2 + SPARE_BYTES);
 	g->ring_cnt = g->cfg.ctrl ? 3 : 2;
 	make_ring(g, GUEST_RX, g->cfg.rx_num, rx_stride);
-	if (g->cfg.ctrl)
-		make_ring(g, GUEST_CTRL, 16, 4096);
 	make_ring(g, GUEST_TX, g->cfg.tx_num, tx_stride);
+	if (g->cfg.ctrl)
+		make_ring(g, GUEST_CTRL, CTRL_NUM, CTRL_STRIDE);
+	make_slots(g);
 }
 
 void guest_free(struct guest *g)
@@ -382,19 +393,46 @@ void guest_down(struct guest *g)
 void guest_reset_ring(struct guest *g, unsigned idx)
 {
 	struct guest_ring *r = &g->rings[idx];
-	uint64_t table = r->q.indirect.desc != NULL ?
-				 r->q.indirect.gpa.v :
-				 round_up(r->gpa + ring_bytes(r->num), 16);
 
 	check_fini(&r->chk);
 	drvq_fini(&r->q);
-	lay_ring(g, r, table);
+	lay_ring(g, r);
 	if (idx == GUEST_RX) {
 		g->asm_left = g->asm_len = g->asm_cnt = 0;
 		g->rcvd_idx = g->sent_idx;
 	}
 	if (idx == GUEST_TX)
 		g->tx_back = 0;
+}
+
+#define SCRIBBLE 0x5c
+
+/* The runs of memory that were handed out: each of them lies in one region. */
+static size_t used_in(const struct guest *g, unsigned i)
+{
+	const struct vhost_user_region *r = &g->regions[i];
+
+	if (g->alloc_at <= r->guest_addr)
+		return 0;
+	return min_size(r->size, g->alloc_at - r->guest_addr);
+}
+
+void guest_scribble(struct guest *g)
+{
+	for (unsigned i = 0; i < g->region_cnt; i++)
+		memset(guest_at(g, g->regions[i].guest_addr), SCRIBBLE, used_in(g, i));
+}
+
+void guest_untouched(struct guest *g)
+{
+	for (unsigned i = 0; i < g->region_cnt; i++) {
+		const uint8_t *p = guest_at(g, g->regions[i].guest_addr);
+
+		for (size_t at = 0; at < used_in(g, i); at++) {
+			if (p[at] != SCRIBBLE)
+				FAIL("the daemon wrote %#x at %#zx of region %u", p[at], at, i);
+		}
+	}
 }
 
 /* ---- frames ---- */
@@ -445,7 +483,7 @@ static struct guest_slot *lay_chain(struct guest_ring *r, const void *bytes, con
 		at += lens[i] + gap;
 	}
 	slot->len = (uint32_t)(at - slot->gpa);
-	if (slot->len > r->stride + 64 * GUEST_GAP)
+	if (slot->len > r->stride)
 		FAIL("a chain of %u bytes in a slot of %u", slot->len, r->stride);
 	if (bytes == NULL)
 		memset(guest_at(r->guest, slot->gpa), PREFILL, slot->len);
@@ -515,16 +553,34 @@ void guest_refill(struct guest *g)
 	guest_kick(g, GUEST_RX);
 }
 
-void guest_kick(struct guest *g, unsigned idx)
+bool guest_publish(struct guest *g, unsigned idx)
 {
 	struct guest_ring *r = &g->rings[idx];
 	bool wanted = drvq_publish(&r->q);
 
 	check_avail(&r->chk);
-	if (wanted) {
+	return wanted;
+}
+
+void guest_kick(struct guest *g, unsigned idx)
+{
+	struct guest_ring *r = &g->rings[idx];
+
+	if (guest_publish(g, idx)) {
 		r->kicks++;
 		OK(eventfd_write(r->kick, 1));
 	}
+}
+
+void guest_flood(struct guest *g, unsigned cnt, uint32_t len)
+{
+	uint8_t bytes[VIRTIO_NET_HDR_LEN + 2048] = { 0 };
+
+	MUST(len <= 2048);
+	frame_fill(bytes + g->hdr_len, len, cnt);
+	for (unsigned i = 0; i < cnt; i++)
+		MUST(guest_send_raw(g, bytes, g->hdr_len + len, NULL, 0));
+	guest_kick(g, GUEST_TX);
 }
 
 /* ---- what comes back ---- */
@@ -638,13 +694,16 @@ static void take_rx(struct guest *g, const struct guest_slot *slot, uint32_t len
 
 static unsigned reap_ring(struct guest *g, struct guest_ring *r)
 {
-	unsigned ready = check_used(&r->chk), n = 0;
+	unsigned ready = check_used(&r->chk);
 	struct drvq_used used;
-	int ret;
 
-	while ((ret = drvq_get(&r->q, &used)) == 1) {
-		struct guest_slot *slot = used.token;
+	/* No more than that: each passes by the checker first. */
+	for (unsigned i = 0; i < ready; i++) {
+		struct guest_slot *slot;
 
+		if (drvq_get(&r->q, &used) != 1)
+			FAIL("%s: the driver's side does not agree", r->chk.name);
+		slot = used.token;
 		r->spare[r->spare_cnt++] = (uint16_t)(slot - r->slots);
 		if (r->idx == GUEST_RX)
 			take_rx(g, slot, used.len);
@@ -652,12 +711,8 @@ static unsigned reap_ring(struct guest *g, struct guest_ring *r)
 			EQ(used.len, 0);
 			g->tx_back++;
 		}
-		n++;
 	}
-	if (ret < 0)
-		FAIL("%s: the driver's side does not agree", r->chk.name);
-	MUST(n >= ready);
-	return n;
+	return ready;
 }
 
 unsigned guest_reap(struct guest *g)
@@ -709,13 +764,14 @@ bool guest_rx_done(const struct guest *g)
 
 void guest_exchange(struct guest *g, unsigned cnt, uint32_t len, unsigned window)
 {
-	unsigned sent = 0;
+	/* A chain is no longer than the ring. */
+	unsigned cuts = g->rings[GUEST_TX].num > 1, sent = 0;
 
 	while (sent < cnt) {
 		unsigned before = sent;
 
 		while (sent < cnt && g->sent_idx - g->rcvd_idx < window &&
-		       guest_send(g, len, NULL, &g->hdr_len, 1))
+		       guest_send(g, len, NULL, &g->hdr_len, cuts))
 			sent++;
 		guest_kick(g, GUEST_TX);
 		if (sent == before && !guest_pump(g, test_patience_ms()))

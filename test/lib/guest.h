@@ -77,6 +77,7 @@ struct guest_ring {
 	unsigned idx;
 	uint16_t num;
 	uint64_t gpa; /* of the ring */
+	uint64_t table; /* of the indirect tables */
 	struct drvq q;
 	struct check chk;
 	int kick, call, err;
@@ -168,6 +169,10 @@ void guest_down(struct guest *g);
 /* A new, empty ring at the same place: the driver was reloaded. */
 void guest_reset_ring(struct guest *g, unsigned idx);
 
+/* Overwrites all memory in use with one byte; is all of it still so? */
+void guest_scribble(struct guest *g);
+void guest_untouched(struct guest *g);
+
 /* ---- frames ---- */
 
 /* Fills a frame from its seed; what loop: makes of it. */
@@ -185,8 +190,11 @@ bool guest_send_raw(struct guest *g, const void *bytes, uint32_t len, const uint
 bool guest_post(struct guest *g, const uint32_t *lens, unsigned cnt);
 /* As many of cfg.rx_buf bytes as fit. */
 void guest_refill(struct guest *g);
-/* Publishes; kicks if the device wants it. */
+/* Publishes; kicks if the device wants it. guest_publish() only says whether it does. */
 void guest_kick(struct guest *g, unsigned idx);
+bool guest_publish(struct guest *g, unsigned idx);
+/* Adds and publishes @cnt frames that nothing is expected to come back for, @len bytes each. */
+void guest_flood(struct guest *g, unsigned cnt, uint32_t len);
 /* A control command; its answer. */
 uint8_t guest_command(struct guest *g, uint8_t class, uint8_t cmd, const void *data, uint32_t len);
 

@@ -98,29 +98,51 @@ bool if_exists(const char *name)
 	return if_nametoindex(name) != 0;
 }
 
-int if_delete(const char *name)
+struct link_request {
+	struct nlmsghdr nlh;
+	struct ifinfomsg info;
+	struct rtattr attr;
+	int value;
+};
+
+/* Sends a request about @name and waits for the kernel's answer. */
+static int ask_link(struct link_request *req, const char *name)
 {
 	struct {
 		struct nlmsghdr nlh;
-		struct ifinfomsg info;
-	} req = {
-		.nlh = { .nlmsg_len = sizeof(req),
-			 .nlmsg_type = RTM_DELLINK,
-			 .nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK },
-		.info = { .ifi_index = (int)if_nametoindex(name) },
-	};
-	struct {
-		struct nlmsghdr nlh;
 		struct nlmsgerr err;
-		char rest[64];
+		char rest[128];
 	} ans = { .err.error = -EIO };
 	int sock = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
 	int rc = 0;
 
-	if (send(sock, &req, sizeof(req), 0) < 0 || recv(sock, &ans, sizeof(ans), 0) < 0)
+	req->nlh.nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK;
+	req->info.ifi_index = (int)if_nametoindex(name);
+	if (send(sock, req, req->nlh.nlmsg_len, 0) < 0 || recv(sock, &ans, sizeof(ans), 0) < 0)
 		rc = -errno;
 	close(sock);
 	return rc < 0 ? rc : ans.err.error;
+}
+
+int if_delete(const char *name)
+{
+	struct link_request req = {
+		.nlh = { .nlmsg_len = offsetof(struct link_request, attr),
+			 .nlmsg_type = RTM_DELLINK },
+	};
+
+	return ask_link(&req, name);
+}
+
+int if_move(const char *name, int netns_fd)
+{
+	struct link_request req = {
+		.nlh = { .nlmsg_len = sizeof(req), .nlmsg_type = RTM_NEWLINK },
+		.attr = { .rta_len = RTA_LENGTH(sizeof(int)), .rta_type = IFLA_NET_NS_FD },
+		.value = netns_fd,
+	};
+
+	return ask_link(&req, name);
 }
 
 int tap_fd_open(const char *name, short flags)

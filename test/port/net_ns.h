@@ -17,6 +17,8 @@ int if_set_mtu(const char *name, int mtu);
 int if_rename(const char *name, const char *to);
 int if_delete(const char *name);
 bool if_exists(const char *name);
+/* Into the network namespace that the descriptor stands for. */
+int if_move(const char *name, int netns_fd);
 
 /* A tap that stays, made as `ip tuntap add` makes it; @tun: a tun instead. */
 int tap_make(const char *name, bool tun);

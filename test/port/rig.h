@@ -54,10 +54,10 @@ struct rig {
 	char failure[256];
 };
 
-#define EXPECT(r, cond)                                                                            \
-	do {                                                                                       \
-		if (!(cond))                                                                       \
-			rig_failed(r, __FILE__, __LINE__, #cond);                                  \
+#define EXPECT(r, cond)                                           \
+	do {                                                      \
+		if (!(cond))                                      \
+			rig_failed(r, __FILE__, __LINE__, #cond); \
 	} while (0)
 
 void rig_failed(struct rig *r, const char *file, int line, const char *what);

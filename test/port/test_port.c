@@ -406,7 +406,7 @@ static void test_close_with_frames(void **state)
 
 /* ---- receive ---- */
 
-#define ROOM_LEN PORT_FRAME_MAX
+#define ROOM_LEN PORT_ROOM_MIN
 
 static void do_recv_empty(struct rig *r, void *unused)
 {

@@ -9,9 +9,9 @@ static void test_ring_layout(void **state)
 	for (unsigned num = 1; num <= VRING_SPLIT_NUM_MAX; num *= 2) {
 		size_t avail, used, total = drvq_ring_bytes(num, &avail, &used);
 
-		expect(avail >= 16 * num && avail % VRING_AVAIL_ALIGN == 0);
-		expect(used >= avail + 6 + 2 * num && used % VRING_USED_ALIGN == 0);
-		expect(total >= used + 6 + 8 * num);
+		expect(avail >= 16UL * num && avail % VRING_AVAIL_ALIGN == 0);
+		expect(used >= avail + 6 + 2UL * num && used % VRING_USED_ALIGN == 0);
+		expect(total >= used + 6 + 8UL * num);
 	}
 }
 
@@ -40,12 +40,12 @@ static void test_full(void **state)
 	const struct drvq_buf bufs[5] = { { { BUF_GPA }, 1 }, { { BUF_GPA }, 1 } };
 	struct env *e = env_new(4, 0);
 
-	assert_int_equal(drvq_add(&e->drv, bufs, 2, 3, NULL), -ENOSPC);
-	assert_int_equal(drvq_add(&e->drv, bufs, 2, 0, NULL), 0);
-	assert_int_equal(drvq_add(&e->drv, bufs, 2, 1, NULL), -ENOSPC);
-	assert_int_equal(drvq_add(&e->drv, bufs, 1, 0, NULL), 0);
-	assert_int_equal(drvq_add(&e->drv, bufs, 0, 1, NULL), 0);
-	assert_int_equal(drvq_add(&e->drv, bufs, 0, 1, NULL), -ENOSPC);
+	assert_int_equal(drvq_add(&e->drv, bufs, 2, 3, token_ptr(0)), -ENOSPC);
+	assert_int_equal(drvq_add(&e->drv, bufs, 2, 0, token_ptr(0)), 0);
+	assert_int_equal(drvq_add(&e->drv, bufs, 2, 1, token_ptr(0)), -ENOSPC);
+	assert_int_equal(drvq_add(&e->drv, bufs, 1, 0, token_ptr(0)), 0);
+	assert_int_equal(drvq_add(&e->drv, bufs, 0, 1, token_ptr(0)), 0);
+	assert_int_equal(drvq_add(&e->drv, bufs, 0, 1, token_ptr(0)), -ENOSPC);
 	assert_int_equal(drvq_out(&e->drv), 3);
 	/* Nothing is to be seen before it is published. */
 	assert_int_equal(vq_pending(&e->dev), 0);
@@ -55,7 +55,7 @@ static void test_full(void **state)
 	for (unsigned i = 0; i < 3; i++)
 		env_expect_used(e, 0, 0);
 	assert_int_equal(drvq_out(&e->drv), 0);
-	assert_int_equal(drvq_add(&e->drv, bufs, 2, 2, NULL), 0);
+	assert_int_equal(drvq_add(&e->drv, bufs, 2, 2, token_ptr(0)), 0);
 	env_free(e);
 }
 
@@ -66,10 +66,10 @@ static void test_indirect(void **state)
 	struct env *e = env_new(64, INDIRECT);
 
 	for (unsigned i = 0; i <= TABLE_DESCS; i++)
-		bufs[i] = (struct drvq_buf){ { BUF_GPA + 64 * i }, 64 };
+		bufs[i] = (struct drvq_buf){ { BUF_GPA + 64ULL * i }, 64 };
 	for (unsigned i = 0; i < 64; i++)
-		assert_int_equal(drvq_add(&e->drv, bufs, TABLE_DESCS / 2, TABLE_DESCS / 2, NULL),
-				 0);
+		assert_int_equal(
+			drvq_add(&e->drv, bufs, TABLE_DESCS / 2, TABLE_DESCS / 2, token_ptr(0)), 0);
 	assert_int_equal(e->drv.free_cnt, 0);
 	drvq_publish(&e->drv);
 	assert_int_equal(env_serve(e, 64, 64), 64);
@@ -79,9 +79,9 @@ static void test_indirect(void **state)
 		assert_int_equal(e->chains[i].in_len, TABLE_DESCS / 2 * 64);
 		env_expect_used(e, 0, 64);
 	}
-	assert_int_equal(drvq_add(&e->drv, bufs, TABLE_DESCS + 1, 0, NULL), 0);
+	assert_int_equal(drvq_add(&e->drv, bufs, TABLE_DESCS + 1, 0, token_ptr(0)), 0);
 	assert_int_equal(e->drv.free_cnt, 64 - TABLE_DESCS - 1);
-	assert_int_equal(drvq_add(&e->drv, bufs, 1, 0, NULL), 0);
+	assert_int_equal(drvq_add(&e->drv, bufs, 1, 0, token_ptr(0)), 0);
 	assert_int_equal(e->drv.free_cnt, 64 - TABLE_DESCS - 2);
 	drvq_publish(&e->drv);
 	assert_int_equal(env_serve(e, 64, 0), 2);
@@ -90,8 +90,8 @@ static void test_indirect(void **state)
 
 	/* No chain is longer than the ring, in a table neither (2.7.5.3.1). */
 	e = env_new(4, INDIRECT);
-	assert_int_equal(drvq_add(&e->drv, bufs, 5, 0, NULL), -ENOSPC);
-	assert_int_equal(drvq_add(&e->drv, bufs, 4, 0, NULL), 0);
+	assert_int_equal(drvq_add(&e->drv, bufs, 5, 0, token_ptr(0)), -ENOSPC);
+	assert_int_equal(drvq_add(&e->drv, bufs, 4, 0, token_ptr(0)), 0);
 	assert_int_equal(e->drv.free_cnt, 3);
 	env_free(e);
 }
@@ -106,7 +106,7 @@ static void test_in_order_descriptors(void **state)
 	for (unsigned n = 0; n < 1000; n++) {
 		unsigned cnt = n % 5 + 1, d = at;
 
-		assert_int_equal(drvq_add(&e->drv, bufs, cnt, 0, NULL), 0);
+		assert_int_equal(drvq_add(&e->drv, bufs, cnt, 0, token_ptr(0)), 0);
 		for (unsigned i = 1; i < cnt; i++, d = (d + 1) % 16)
 			assert_int_equal(le16_get(&e->drv.desc[d].next), (d + 1) % 16);
 		at = (at + cnt) % 16;
@@ -146,9 +146,9 @@ static struct env *hostile_new(uint64_t features)
 	const struct drvq_buf bufs[2] = { { { BUF_GPA }, 10 }, { { BUF_GPA }, 100 } };
 	struct env *e = env_new(8, features);
 
-	for (uintptr_t i = 0; i < 4; i++)
+	for (size_t i = 0; i < 4; i++)
 		assert_int_equal(env_add(e, 100, true, i), 0);
-	assert_int_equal(drvq_add(&e->drv, bufs, 1, 1, (void *)4), 0);
+	assert_int_equal(drvq_add(&e->drv, bufs, 1, 1, token_ptr(4)), 0);
 	drvq_publish(&e->drv);
 	assert_int_equal(env_add(e, 100, true, 5), 0);
 	return e;
@@ -173,7 +173,7 @@ static void test_hostile_elements(void **state)
 			/* Capacity in order is that of the last of the batch. */
 			for (unsigned n = 0; in_order && n < 4; n++)
 				raw_use(e, bad[i].id == 0 ? 0 : n, bad[i].id == 0 ? bad[i].len : 0);
-			for (uintptr_t n = 0; in_order && n < 4 && bad[i].id != 0; n++)
+			for (size_t n = 0; in_order && n < 4 && bad[i].id != 0; n++)
 				env_expect_used(e, n, 0);
 			raw_use(e, bad[i].id, bad[i].len);
 			expect_refused(e);
@@ -252,7 +252,7 @@ static void test_hostile_scribble(void **state)
 static void test_in_order_batches(void **state)
 {
 	struct env *e = env_new(8, IN_ORDER);
-	uintptr_t token = 0, next = 0;
+	size_t token = 0, next = 0;
 	uint16_t idx;
 
 	env_wind(e, 65000);
@@ -364,7 +364,8 @@ static void churn(uint64_t features, unsigned num)
 	while (total < 20000) {
 		struct drvq_buf bufs[TABLE_DESCS];
 		struct drvq_used used;
-		unsigned token, cnt;
+		unsigned cnt;
+		size_t token;
 		int got;
 
 		for (token = 0; token < num; token++) {
@@ -374,11 +375,11 @@ static void churn(uint64_t features, unsigned num)
 				continue;
 			in_cnt += (unsigned)random() % 4;
 			for (unsigned i = 0; i < out_cnt + in_cnt; i++)
-				bufs[i] = (struct drvq_buf){ { SEAM - 300 + i }, token };
-			if (drvq_add(&e->drv, bufs, out_cnt, in_cnt, (void *)(uintptr_t)token) < 0)
+				bufs[i] = (struct drvq_buf){ { SEAM - 300 + i }, (uint32_t)token };
+			if (drvq_add(&e->drv, bufs, out_cnt, in_cnt, token_ptr(token)) < 0)
 				break;
 			out[token] = true;
-			want[token] = in_cnt * token;
+			want[token] = in_cnt * (uint32_t)token;
 		}
 		drvq_publish(&e->drv);
 		got = env_pop(e, (unsigned)random() % num + 1);
@@ -394,7 +395,7 @@ static void churn(uint64_t features, unsigned num)
 		}
 		vq_flush(&e->dev);
 		while ((got = drvq_get(&e->drv, &used)) == 1) {
-			token = (unsigned)(uintptr_t)used.token;
+			token = token_num(used.token);
 			expect(out[token]);
 			assert_int_equal(used.len, want[token]);
 			out[token] = false;

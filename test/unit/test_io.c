@@ -51,6 +51,7 @@
 
 #define FRAME_TYPE 0x88b5 /* for experiments */
 #define FRAME_LEN  80
+#define TRAPS      30
 #define BATCH      64
 #define EVENT_FULL 0xfffffffffffffffeULL
 #define MSEC       ((int64_t)NSEC_PER_MSEC)
@@ -293,7 +294,7 @@ static void read_empty_tap(struct tap *t)
 		assert_int_equal(ops[i]->res, -EAGAIN);
 	/* A read that had stayed would take this frame now. */
 	feed_tap(t, 1);
-	enter(MSEC);
+	enter(0);
 	for (unsigned i = 0; i < BATCH; i++)
 		assert_int_equal(buf[i][0], 0xa5);
 	ops[0] = put(&t->file, IO_OP_READ, &iov[0], 1);
@@ -323,7 +324,7 @@ static void test_empty_tap_cancel(void **state)
 	t.file.nowait = false;
 	entries = io->entries;
 	read_empty_tap(&t);
-	assert_int_equal(io->entries - entries, 3); /* each cancel was in time */
+	assert_int_equal(io->entries - entries, 2); /* each cancel was in time */
 	/* The cancel that ends the reads must not end a watch. */
 	io_watch_init(&w, &t.file, POLLIN, false);
 	assert_int_equal(io_watch_arm(io, &w), 0);
@@ -503,7 +504,7 @@ static void check_trap(struct io_file *f, struct io_file *good)
 	const uint64_t start = clock_ns();
 	const struct io_op *bad, *after;
 
-	for (unsigned i = 0; i < 10; i++) {
+	for (unsigned i = 0; i < TRAPS; i++) {
 		set_blocking(f->fd);
 		bad = put(f, IO_OP_CALL, NULL, 0);
 		after = put(good, IO_OP_CALL, NULL, 0);
@@ -511,8 +512,8 @@ static void check_trap(struct io_file *f, struct io_file *good)
 		assert_true(bad->res == -EAGAIN || bad->res == -ETIMEDOUT);
 		assert_int_equal(after->res, sizeof(uint64_t));
 	}
-	/* It blocked once at most. */
-	assert_true(clock_ns() - start < 5 * WATCHDOG_NS);
+	/* It blocked once or twice, not each time. */
+	assert_true(clock_ns() - start < TRAPS / 2 * WATCHDOG_NS);
 }
 
 static void test_call_trap(void **state)
@@ -527,7 +528,7 @@ static void test_call_trap(void **state)
 	add_file(&pipe_file, fd[1]);
 	check_trap(&event, &good);
 	check_trap(&pipe_file, &good);
-	assert_int_equal(event_count(good.fd), 20);
+	assert_int_equal(event_count(good.fd), 2 * TRAPS);
 	drop_file(&good);
 	drop_file(&event);
 	drop_file(&pipe_file);
@@ -865,6 +866,22 @@ static void test_watchdog_rests(void **state)
 	drop_file(&f);
 }
 
+/* The entries of a short sleep after @calls calls: the fewest, as a tick may interrupt one. */
+static uint64_t entries_to_sleep(struct io_file *f, unsigned calls)
+{
+	uint64_t entries, fewest = UINT64_MAX;
+
+	for (unsigned try = 0; try < 10; try++) {
+		for (unsigned i = 0; i < calls; i++)
+			put(f, IO_OP_CALL, NULL, 0);
+		entries = io->entries;
+		enter(MSEC);
+		entries = io->entries - entries;
+		fewest = entries < fewest ? entries : fewest;
+	}
+	return fewest;
+}
+
 static void test_entries(void **state)
 {
 	struct io_watch w;
@@ -874,26 +891,19 @@ static void test_entries(void **state)
 	add_file(&f, new_event(0));
 	enter(0);
 	entries = io->entries;
-	if (io_kind(io) == IO_URING) {
-		enter(0);
-		assert_int_equal(io->entries - entries, 0);
-	}
+	enter(0);
+	/* There is nothing to do, and a ring sees that. */
+	assert_int_equal(io->entries - entries, io_kind(io) == IO_URING ? 0 : 1);
 	/* Calls and the sleep are one. */
-	put(&f, IO_OP_CALL, NULL, 0);
-	put(&f, IO_OP_CALL, NULL, 0);
-	enter(MSEC);
-	assert_int_equal(io->entries - entries, 1);
-	assert_int_equal(event_count(f.fd), 2);
+	assert_int_equal(entries_to_sleep(&f, 2), 1);
+	assert_int_equal(event_count(f.fd), 20);
 	/* A cancelled watch does not disturb the sleep. */
 	io_watch_init(&w, &f, POLLIN, true);
 	assert_int_equal(io_watch_arm(io, &w), 0);
 	enter(0);
 	io_watch_cancel(io, &w);
 	enter(0);
-	eventfd_write(f.fd, 1);
-	entries = io->entries;
-	enter(MSEC);
-	assert_int_equal(io->entries - entries, 1);
+	assert_int_equal(entries_to_sleep(&f, 1), 1);
 	drop_file(&f);
 }
 
@@ -1045,6 +1055,7 @@ static int tear_down(void **state)
 static int run_suite(enum io_kind *kind)
 {
 	const struct CMUnitTest tests[] = {
+		ON(kind, test_lets_go), /* while the thread's table of rings has room */
 		ON(kind, test_classes),        ON(kind, test_empty_tap),
 		ON(kind, test_tap_frames),     ON(kind, test_full_array),
 		ON(kind, test_call),           ON(kind, test_call_full),

@@ -90,7 +90,7 @@ static void test_base_over_restart(void **state)
 {
 	struct env *e = env_new(256, 0);
 
-	for (uintptr_t i = 0; i < 60; i++)
+	for (size_t i = 0; i < 60; i++)
 		assert_int_equal(env_add(e, 64, true, i), 0);
 	drvq_publish(&e->drv);
 	assert_int_equal(env_serve(e, 37, 1), 37);
@@ -102,7 +102,7 @@ static void test_base_over_restart(void **state)
 	assert_int_equal(vq_base(&e->dev), 37);
 	assert_int_equal(env_start(e, 37), 0);
 	assert_int_equal(env_serve(e, 256, 1), 23);
-	for (uintptr_t i = 0; i < 60; i++)
+	for (size_t i = 0; i < 60; i++)
 		env_expect_used(e, i, 1);
 	env_expect_none(e);
 	vq_stop(&e->dev);
@@ -151,12 +151,12 @@ static void test_chain_shapes(void **state)
 		struct drvq_buf bufs[10];
 
 		for (unsigned i = 0; i < 10; i++)
-			bufs[i] = (struct drvq_buf){ { BUF_GPA + i * 1000 }, 10 + i };
+			bufs[i] = (struct drvq_buf){ { BUF_GPA + i * 1000ULL }, 10 + i };
 		for (unsigned out = 0; out <= 5; out++) {
 			for (unsigned in = out == 0; in <= 5; in++) {
 				const struct vq_chain *c = e->chains;
 
-				assert_int_equal(drvq_add(&e->drv, bufs, out, in, bufs), 0);
+				assert_int_equal(drvq_add(&e->drv, bufs, out, in, token_ptr(5)), 0);
 				drvq_publish(&e->drv);
 				assert_int_equal(env_pop(e, 16), 1);
 				assert_int_equal(c->err, 0);
@@ -169,7 +169,7 @@ static void test_chain_shapes(void **state)
 				c->iov[-1].iov_len = 12; /* the spare one */
 				env_push(e, c, c->in_len);
 				vq_flush(&e->dev);
-				env_expect_used(e, (uintptr_t)bufs, c->in_len);
+				env_expect_used(e, 5, c->in_len);
 			}
 		}
 		assert_int_equal(drvq_out(&e->drv), 0);
@@ -239,7 +239,7 @@ static void test_across_the_seam(void **state)
 		memset(table, 0, sizeof(table));
 		raw_put(&table[0], BUF_GPA, 5, VRING_DESC_F_NEXT, 2);
 		raw_put(&table[2], BUF_GPA + 5, 6, VRING_DESC_F_NEXT, 1);
-		raw_put(&table[1], SEAM + 5000 - cut * 200, 10000, VRING_DESC_F_WRITE, 0);
+		raw_put(&table[1], SEAM + 5000 - cut * 200ULL, 10000, VRING_DESC_F_WRITE, 0);
 		env_write(e, SEAM - cut, table, sizeof(table));
 		raw_desc(e, 2, SEAM - cut, sizeof(table), VRING_DESC_F_INDIRECT, 0);
 		raw_publish(e, 2);
@@ -249,7 +249,7 @@ static void test_across_the_seam(void **state)
 		assert_int_equal(e->chains[0].in_len, 10000);
 		c = iov_cursor(e->chains[0].iov + e->chains[0].out_cnt, e->chains[0].in_cnt);
 		assert_int_equal(iov_write(&c, text, sizeof(text)), sizeof(text));
-		env_read(e, SEAM + 5000 - cut * 200, back, sizeof(back));
+		env_read(e, SEAM + 5000 - cut * 200ULL, back, sizeof(back));
 		assert_memory_equal(back, text, sizeof(text));
 		env_push(e, e->chains, 200);
 		vq_flush(&e->dev);
@@ -258,7 +258,7 @@ static void test_across_the_seam(void **state)
 }
 
 /* Publishes @len bytes cut into @cnt pieces and expects them back whole. */
-static void pass_cut(struct env *e, const char *frame, const unsigned *cuts, unsigned cnt)
+static void pass_cut(struct env *e, const char *frame, const unsigned *cuts, size_t cnt)
 {
 	struct drvq_buf bufs[8];
 	static char back[2000];
@@ -266,11 +266,11 @@ static void pass_cut(struct env *e, const char *frame, const unsigned *cuts, uns
 	unsigned len = 0;
 
 	for (unsigned i = 0; i < cnt; i++) {
-		bufs[i] = (struct drvq_buf){ { BUF_GPA + i * 3000 + i }, cuts[i] };
+		bufs[i] = (struct drvq_buf){ { BUF_GPA + i * 3000ULL + i }, cuts[i] };
 		memcpy(env_ptr(e, bufs[i].addr.v), frame + len, cuts[i]);
 		len += cuts[i];
 	}
-	assert_int_equal(drvq_add(&e->drv, bufs, cnt, 0, NULL), 0);
+	assert_int_equal(drvq_add(&e->drv, bufs, (unsigned)cnt, 0, token_ptr(0)), 0);
 	drvq_publish(&e->drv);
 	assert_int_equal(env_pop(e, 2), 1);
 	assert_int_equal(e->chains[0].err, 0);
@@ -330,8 +330,8 @@ static void test_longest_chains(void **state)
 	static struct drvq_buf bufs[1024];
 
 	for (unsigned i = 0; i < 1024; i++)
-		bufs[i] = (struct drvq_buf){ { BUF_GPA + i * 64 }, 64 };
-	assert_int_equal(drvq_add(&e->drv, bufs, 1000, 24, bufs), 0);
+		bufs[i] = (struct drvq_buf){ { BUF_GPA + i * 64ULL }, 64 };
+	assert_int_equal(drvq_add(&e->drv, bufs, 1000, 24, token_ptr(5)), 0);
 	drvq_publish(&e->drv);
 	assert_int_equal(env_pop(e, 16), 1);
 	assert_int_equal(e->chains[0].err, 0);
@@ -339,7 +339,7 @@ static void test_longest_chains(void **state)
 	assert_int_equal(e->chains[0].in_len, 24 * 64);
 	env_push(e, e->chains, 24 * 64);
 	vq_flush(&e->dev);
-	env_expect_used(e, (uintptr_t)bufs, 24 * 64);
+	env_expect_used(e, 5, 24 * 64);
 
 	/* One more than VQ_NUM_MAX in a table is too many; the walk ends. */
 	for (unsigned last = 1023; last <= 1024; last++) {
@@ -366,7 +366,7 @@ static void test_burst_fills_pieces(void **state)
 
 	/* 20 chains share one table of 500 pieces: 8 times 501 fit into 4,096. */
 	for (unsigned i = 0; i < 500; i++)
-		raw_put(&t[i], BUF_GPA + i * 10, 10, i < 499 ? VRING_DESC_F_NEXT : 0, i + 1);
+		raw_put(&t[i], BUF_GPA + i * 10ULL, 10, i < 499 ? VRING_DESC_F_NEXT : 0, i + 1);
 	for (unsigned i = 0; i < 20; i++) {
 		raw_desc(e, i, TABLE_GPA, 500 * 16, VRING_DESC_F_INDIRECT, 0);
 		raw_publish(e, i);
@@ -402,7 +402,7 @@ static void test_chain_too_large(void **state)
 
 	for (unsigned i = 0; i < 6; i++)
 		r[i] = (struct mem_region_cfg){
-			{ END_GPA + i * 64 }, { B_UVA + i * 64 }, 64, i * 4096, e->fd
+			{ END_GPA + i * 64ULL }, { B_UVA + i * 64ULL }, 64, i * PAGE, e->fd
 		};
 	r[6] = (struct mem_region_cfg){ { A_GPA }, { A_UVA }, A_SIZE, A_OFF, e->fd };
 	assert_int_equal(mem_new(&small, r, 7, 0, "test"), 0);
@@ -543,12 +543,12 @@ static void test_bad_chains_come_back(void **state)
 	struct drvq_buf bad[2] = { { { BUF_GPA }, 100 }, { { NO_GPA }, 100 } };
 
 	for (unsigned n = 0; n < 10 * 16; n++) {
-		assert_int_equal(drvq_add(&e->drv, bad, 1, 1, bad), 0);
+		assert_int_equal(drvq_add(&e->drv, bad, 1, 1, token_ptr(5)), 0);
 		drvq_publish(&e->drv);
 		assert_int_equal(env_serve(e, 16, 0), 1);
 		assert_int_equal(e->chains[0].err, -EFAULT);
 		assert_int_equal(raw_used_idx(e), raw_avail_idx(e));
-		env_expect_used(e, (uintptr_t)bad, 0);
+		env_expect_used(e, 5, 0);
 	}
 	for (unsigned n = 0; n < 1000; n++) {
 		assert_int_equal(env_add(e, 100, false, n), 0);
@@ -750,7 +750,7 @@ static void test_unpop(void **state)
 {
 	struct env *e = env_new(16, 0);
 
-	for (uintptr_t i = 0; i < 10; i++)
+	for (size_t i = 0; i < 10; i++)
 		assert_int_equal(env_add(e, 10, false, i), 0);
 	drvq_publish(&e->drv);
 	assert_int_equal(env_pop(e, 6), 6);
@@ -764,7 +764,7 @@ static void test_unpop(void **state)
 	assert_int_equal(env_serve(e, 16, 0), 8);
 	env_expect_used(e, 1, 0);
 	env_expect_used(e, 0, 0);
-	for (uintptr_t i = 2; i < 10; i++)
+	for (size_t i = 2; i < 10; i++)
 		env_expect_used(e, i, 0);
 	env_expect_none(e);
 	env_free(e);
@@ -776,7 +776,7 @@ static void test_unpopped_chains_are_no_news(void **state)
 	for (int event_idx = 0; event_idx < 2; event_idx++) {
 		struct env *e = env_new(16, event_idx ? EVENT_IDX : 0);
 
-		for (uintptr_t i = 0; i < 10; i++)
+		for (size_t i = 0; i < 10; i++)
 			assert_int_equal(env_add(e, 4096, true, i), 0);
 		drvq_publish(&e->drv);
 		vq_kick_off(&e->dev);
@@ -806,7 +806,7 @@ static void test_unpopped_chains_are_no_news(void **state)
 static void test_in_order(void **state)
 {
 	struct env *e = env_new(128, IN_ORDER);
-	uintptr_t added = 0, got = 0;
+	size_t added = 0, got = 0;
 	struct drvq_used used;
 
 	env_wind(e, 65400);
@@ -831,11 +831,11 @@ static void test_in_order(void **state)
 			if (random() % 4 == 0)
 				vq_flush(&e->dev);
 			while (drvq_get(&e->drv, &used) == 1)
-				assert_int_equal((uintptr_t)used.token, got++);
+				assert_int_equal(token_num(used.token), got++);
 		}
 		vq_flush(&e->dev);
 		while (drvq_get(&e->drv, &used) == 1)
-			assert_int_equal((uintptr_t)used.token, got++);
+			assert_int_equal(token_num(used.token), got++);
 		assert_int_equal(drvq_out(&e->drv), added - got);
 		assert_int_equal(drvq_get(&e->drv, &used), 0);
 	}
@@ -850,7 +850,7 @@ static void test_in_order_holds_back(void **state)
 	struct env *e = env_new(1024, IN_ORDER);
 
 	env_wind(e, 65000);
-	for (uintptr_t i = 0; i < 1024; i++)
+	for (size_t i = 0; i < 1024; i++)
 		assert_int_equal(env_add(e, 8, false, i), 0);
 	drvq_publish(&e->drv);
 	assert_int_equal(env_pop(e, 1024), 1024);
@@ -863,7 +863,7 @@ static void test_in_order_holds_back(void **state)
 	env_push(e, &e->chains[0], 0);
 	vq_flush(&e->dev);
 	expect(vq_notify(&e->dev));
-	for (uintptr_t i = 0; i < 1024; i++)
+	for (size_t i = 0; i < 1024; i++)
 		env_expect_used(e, i, 0);
 	env_expect_none(e);
 	env_free(e);

@@ -225,6 +225,8 @@ static void rule_event_fds(void **state)
 		assert_ok(ask_fd(&r, req, 0, r.event));
 		assert_ok(ask_fd(&r, req, 0, pipes[1]));
 		assert_ok(ask_fd(&r, req, 0, socks[1]));
+		if (req == VHOST_USER_SET_VRING_CALL)
+			assert_true(fcntl(r.b.rings[0].call_fd, F_GETFD) & FD_CLOEXEC);
 		assert_int_equal(fd_count(), before + 1);
 		assert_int_equal(ask_fd(&r, req, 0, file), EBADF);
 		assert_int_equal(ask_fd(&r, req, 0, r.memfd), EBADF);
@@ -339,6 +341,11 @@ static void rule_memory_sizes(void **state)
 	assert_int_equal(call(&r, &c), VU_INPUT);
 	assert_int_equal(r.answer.payload.u64, EBADF);
 	c.p.mem.cnt = 0x80000001;
+	assert_int_equal(call(&r, &c), VU_INPUT);
+	assert_int_equal(r.answer.payload.u64, EBADF);
+	c.p.mem.cnt = 1;
+	c.fds[1] = r.memfd;
+	c.fd_cnt = 2;
 	assert_int_equal(call(&r, &c), VU_INPUT);
 	assert_int_equal(r.answer.payload.u64, EBADF);
 	c.p.mem.cnt = c.fd_cnt = 0;
@@ -622,6 +629,9 @@ static void rule_fd_limit(void **state)
 	none.rlim_cur = 0;
 	assert_ok(setrlimit(RLIMIT_NOFILE, &none));
 	assert_int_equal(ask_fd(&r, VHOST_USER_SET_VRING_CALL, 0, r.event), EBADF);
+	/* Nothing arrived where nothing is needed: still not what was sent. */
+	assert_int_equal(ask_fd(&r, VHOST_USER_SET_VRING_CALL, VHOST_USER_VRING_NOFD, r.event),
+			 EBADF);
 	assert_ok(ask_state(&r, VHOST_USER_SET_VRING_NUM, 0, 16));
 	assert_ok(setrlimit(RLIMIT_NOFILE, &was));
 	assert_ok(ask_fd(&r, VHOST_USER_SET_VRING_CALL, 0, r.event));

@@ -388,7 +388,7 @@ static inline void rig_start_ring(struct rig *r, uint32_t idx, uint32_t base)
 static inline int fd_count(void)
 {
 	struct dirent **names;
-	int cnt = scandir("/proc/self/fd", &names, NULL, NULL);
+	int cnt = scandir("/proc/self/fd", &names, NULL, alphasort);
 
 	assert_true(cnt > 0);
 	for (int i = 0; i < cnt; i++)
