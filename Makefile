@@ -30,9 +30,8 @@ bench: ## run the benchmark book
 	@tools/build.sh release
 	@bench/run
 
-soak: ## run everything for hours, watching memory and descriptors
+soak: ## run the live suites for SOAK_MINUTES (60) under the address sanitizer
 	@tools/deps.sh test
-	@tools/build.sh release
 	@test/soak.sh
 
 debug: ## build without optimisation in build-debug/

@@ -37,32 +37,33 @@ if [ ! -c /dev/net/tun ]; then
 fi
 if [ "${1:-}" != --inside ]; then
 	# The namespace ends with the last process in it.
-	unshare --net --pid --fork true 2>/dev/null ||
-		{ echo "demo.sh: lacking the right to make namespaces; to get it: run as real root" >&2 && exit 1; }
+	if ! unshare --net --pid --fork true 2>/dev/null; then
+		echo "demo.sh: lacking the right to make namespaces; to get it: docker run --privileged" >&2
+		exit 1
+	fi
 	exec unshare --net "$0" --inside
 fi
 
 # ---- beginning and end ----
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/uvhost-demo.XXXXXX")
+guest_pid=
 pids=()
 
 cleanup() {
 	local status=$? pid
 	trap - EXIT
 	trap '' INT TERM HUP
+	# The guest has nothing to lose, and its process namespace ends with it.
+	[ -z "$guest_pid" ] || kill -KILL "$guest_pid" 2>/dev/null || true
 	for pid in "${pids[@]}"; do
 		kill "$pid" 2>/dev/null || true
 	done
 	for pid in "${pids[@]}"; do
-		for _ in {1..30}; do
-			kill -0 "$pid" 2>/dev/null || break
-			sleep 0.1
-		done
-		kill -KILL "$pid" 2>/dev/null || true
+		end_of "$pid" || kill -KILL "$pid" 2>/dev/null || true
 	done
-	if [ "$status" -ne 0 ]; then
-		echo "== Failed; the end of the logs" >&2
+	if [ "$status" -ne 0 ] && [ "$status" -lt 128 ]; then
+		printf '\n== Failed; the ends of the logs\n' >&2
 		tail -n 15 "$work"/*.log >&2 || true
 	fi
 	rm -rf "$work"
@@ -72,29 +73,39 @@ trap cleanup EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
+# Wait some seconds until a process has ended.
+end_of() {
+	local i
+	for ((i = 0; i < 50; i++)); do
+		kill -0 "$1" 2>/dev/null || return 0
+		sleep 0.1
+	done
+	return 1
+}
+
 heading() {
 	printf '\n== %s\n' "$*"
 }
 
 # ---- the guest ----
 
+# In a process namespace, so that its helper processes end with it.
 boot_guest() {
 	mkfifo "$work/to" "$work/from"
 	exec 3<>"$work/to" 4<>"$work/from"
-	# In a process namespace of its own: its helper processes end with it.
 	unshare --pid --fork --kill-child timeout -k 5 150 linux.uml mem=256M \
 		rootfstype=hostfs root=/dev/root ro "init=$PWD/test/guest/init.sh" con=null con0=fd:0,fd:1 \
 		ssl0=fd:3,fd:4 "uml_dir=$work" virtio_uml.device="$work/sock:1" \
 		</dev/null >"$work/guest.log" 2>&1 &
 	guest_pid=$!
-	pids+=("$guest_pid")
+	disown "$guest_pid" # it is killed without a word
 	await_guest
 }
 
 # Print what the guest writes until a command ends there; its status.
 await_guest() {
 	local line
-	while IFS= read -r -t 60 line <&4; do
+	while IFS= read -r -t 90 line <&4; do
 		case $line in
 		$'\036ready') return 0 ;;
 		$'\036'*) return "${line#?}" ;;
@@ -110,11 +121,11 @@ in_guest() {
 	await_guest
 }
 
-# The last lines of iperf3 -f m, readable.
-in_gbits() {
+# What the receiver got, out of iperf3 -f m.
+received() {
 	awk '/receiver/ {
-		printf "  %.2f Gbit/s", $7 / 1000
-		if ($10 ~ /\//)
+		printf $7 < 100 ? "  %.1f Mbit/s" : "  %.2f Gbit/s", $7 < 100 ? $7 : $7 / 1000
+		if ($11 ~ /\//)
 			printf ", jitter %s ms, lost %s %s", $9, $11, $12
 		print ""
 		ok = 1
@@ -126,9 +137,10 @@ in_gbits() {
 
 ip link set lo up
 heading "uvhostd serves a tap"
-timeout -k 5 170 "$uvhostd" --socket-path="$work/sock" --port=tap:tap0 \
+timeout -k 5 170 "$uvhostd" --socket-path="$work/sock" --port=tap:tap0 --stats \
 	>"$work/counters.json" 2>"$work/uvhostd.log" &
-pids+=($!)
+uvhostd_pid=$!
+pids+=("$uvhostd_pid")
 for _ in {1..50}; do
 	[ ! -S "$work/sock" ] || break
 	sleep 0.1
@@ -153,10 +165,28 @@ pids+=($!)
 sleep 0.3
 iperf="timeout -k 5 30 iperf3 -f m -t $seconds -c $host"
 heading "TCP, guest to host ($seconds s of iperf3)"
-in_guest "$iperf" | in_gbits
+in_guest "$iperf" | received
 heading "TCP, host to guest"
-in_guest "$iperf -R" | in_gbits
-heading "UDP, guest to host (asked for 100 Mbit/s)"
-in_guest "$iperf -u -b 100M -l 1400" | in_gbits
-heading "UDP, host to guest (asked for 100 Mbit/s)"
-in_guest "$iperf -u -b 100M -l 1400 -R" | in_gbits
+in_guest "$iperf -R" | received
+heading "UDP, guest to host (20 Mbit/s wanted)"
+in_guest "$iperf -u -b 20M -l 1400" | received
+heading "UDP, host to guest (20 Mbit/s wanted)"
+in_guest "$iperf -u -b 20M -l 1400 -R" | received
+
+heading "The guest powers off, uvhostd ends; its counters"
+echo power_off >&3
+end_of "$guest_pid"
+kill "$uvhostd_pid"
+wait "$uvhostd_pid"
+python3 - "$work/counters.json" <<'TABLE'
+import json, sys
+dev = json.load(open(sys.argv[1]))["devices"][0]
+print(f"  {'':8}{'frames':>10}{'MB':>9}{'bytes/frame':>13}{'interrupts':>12}  dropped")
+for name in "rx", "tx":
+    q = dev[name]
+    drops = ", ".join(f"{n} {why}" for why, n in q["drops"].items() if n) or "none"
+    print(f"  {name:8}{q['frames']:10}{q['bytes'] / 1e6:9.1f}{q['bytes'] / max(q['frames'], 1):13.0f}"
+          f"{q['calls']:12}  {drops}")
+control = dev["control"]
+print(f"  control {control['commands_ok']} commands obeyed, {control['commands_refused']} refused")
+TABLE

@@ -49,7 +49,8 @@ static inline void list_del(struct list *node)
 	(list_empty(head) ? NULL : list_entry((head)->next, type, member))
 
 /* Safe against removal of the current entry; @n is the cursor that runs ahead. */
-#define list_for_each(it, n, head) \
-	for (struct list *it = (head)->next, *n = it->next; it != (head); it = n, n = it->next)
+#define list_for_each(it, n, head)                                                 \
+	for (struct list * (it) = (head)->next, *(n) = (it)->next; (it) != (head); \
+	     (it) = (n), (n) = (it)->next)
 
 #endif

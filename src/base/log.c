@@ -20,7 +20,8 @@ void log_set_level(enum log_level level)
 	atomic_store_explicit(&max_level, (int)level, memory_order_relaxed);
 }
 
-static void write_line(enum log_level level, const char *name, const char *fmt, va_list ap)
+__attribute__((format(printf, 3, 0))) static void write_line(enum log_level level, const char *name,
+							     const char *fmt, va_list ap)
 {
 	static const char *const names[] = { "error", "warning", "info", "debug" };
 	char line[LINE_MAX_LEN];

@@ -397,8 +397,7 @@ static unsigned reap(struct uring *u)
 	struct io_uring_cqe *cqe;
 	unsigned head, n = 0, watch_cnt = 0;
 
-	io_uring_for_each_cqe(&u->ring, head, cqe)
-	{
+	io_uring_for_each_cqe(&u->ring, head, cqe) {
 		const uint64_t data = cqe->user_data;
 
 		n++;

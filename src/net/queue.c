@@ -90,6 +90,21 @@ static void close_bells(struct queue *q)
 	work_timer_stop(&q->poll);
 }
 
+/*
+ * A disabled ring is looked at when it is kicked, not before: its memory may be anything. Kicks from
+ * before are still in the eventfd, which is never read; whoever holds the other end can clear
+ * O_NONBLOCK.
+ */
+static void forget_kicks(struct queue *q)
+{
+	uint64_t kicks;
+	struct iovec iov = { .iov_base = &kicks, .iov_len = sizeof(kicks) };
+
+	if (q->has_kick && q->kick.class == IO_EVENT &&
+	    preadv2(q->kick.fd, &iov, 1, -1, RWF_NOWAIT) < 0 && errno != EAGAIN)
+		log_limited(&q->limit, LOG_LEVEL_WARN, q->name, "cannot read the kick");
+}
+
 int queue_start(struct queue *q, const struct queue_cfg *cfg)
 {
 	int rc = vq_start(&q->vq, cfg->mem, &cfg->addr, cfg->num, cfg->base, cfg->features);
@@ -109,12 +124,12 @@ int queue_start(struct queue *q, const struct queue_cfg *cfg)
 	}
 	q->enabled = cfg->enabled;
 	q->broken_told = false;
-	/* A disabled ring is looked at when it is kicked, not before: its memory may be anything. */
 	if (q->enabled) {
 		if (q->has_call)
 			call_driver(q);
 		work_src_ready(q->src);
 	} else {
+		forget_kicks(q);
 		queue_arm(q);
 	}
 	return 0;
@@ -141,8 +156,12 @@ void queue_break(struct queue *q, const char *why)
 
 bool queue_usable(struct queue *q)
 {
-	if (!queue_running(q) || q->vq.broken)
+	if (!queue_running(q))
 		return false;
+	if (q->vq.broken) {
+		queue_break(q, "the guest broke its ring");
+		return false;
+	}
 	if (mem_broken(q->vq.mem)) {
 		queue_break(q, "the front end took guest memory away");
 		return false;

@@ -15,7 +15,7 @@
 #include "base/iov.h"
 
 #define LOOP_FRAMES 1024
-#define LOOP_BYTES  (4u * 1024 * 1024)
+#define LOOP_BYTES  (4u << 20)
 #define MAC_LEN     6
 #define ETH_LEN     14
 

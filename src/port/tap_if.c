@@ -14,7 +14,9 @@ int tap_if_open(void)
 {
 	int fd = open("/dev/net/tun", O_RDWR | O_NONBLOCK | O_CLOEXEC);
 
-	return fd < 0 ? -errno : fd;
+	if (fd < 0)
+		return -errno;
+	return fd;
 }
 
 static int get_if(int fd, struct ifreq *ifr)

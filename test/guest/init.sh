@@ -12,13 +12,16 @@ mount -t proc proc /proc
 mount -t sysfs sys /sys
 mount -t tmpfs tmp /run # all that the guest may write
 
-# For commands as well: what loads and unloads the guest's driver.
+# For commands as well: to load and to unload the guest's driver, and to end.
 modules=/usr/lib/uml/modules/$(uname -r)/kernel
 load_driver() {
 	insmod "$modules/drivers/net/virtio_net.ko"
 }
 unload_driver() {
 	rmmod virtio_net
+}
+power_off() { # containers have no poweroff
+	poweroff -ff || python3 -c 'import ctypes; ctypes.CDLL(None).reboot(0x4321fedc)'
 }
 
 ip link set lo up
@@ -35,5 +38,4 @@ while IFS= read -r line <&3; do
 	printf '\036%d\n' $? >&3
 done
 
-# Containers have no poweroff.
-poweroff -ff || python3 -c 'import ctypes; ctypes.CDLL(None).reboot(0x4321fedc)'
+power_off

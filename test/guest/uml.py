@@ -94,8 +94,8 @@ class Daemon:
     def __init__(self, *args, sockets=()):
         self.args = args
         self.sockets = sockets
-        self.log = tempfile.TemporaryFile("w+")
-        self.out = tempfile.TemporaryFile("w+")
+        self.log = tempfile.TemporaryFile("a+")
+        self.out = tempfile.TemporaryFile("a+")
 
     def __enter__(self):
         self.proc = spawn([os.environ["UVHOSTD"], *self.args], stdin=subprocess.DEVNULL,
@@ -167,7 +167,7 @@ class Guest:
     def __enter__(self):
         self.line, theirs = socket.socketpair()
         fd = theirs.fileno()
-        self.console = open(self.folder / f"{self.name}.console", "w+", errors="replace")
+        self.console = open(self.folder / f"{self.name}.console", "a+", errors="replace")
         # In a process namespace of its own: all its helpers end with it.
         self.proc = spawn(
             ["unshare", "--pid", "--fork", "--kill-child", "timeout", "-k", "5", GUEST_SECONDS,

@@ -14,16 +14,17 @@
 
 #include <cmocka.h>
 
-static atomic_bool over;
+static atomic_uint tests_over;
+static _Thread_local unsigned own_test;
+
+void test_thread(void)
+{
+	own_test = atomic_load(&tests_over);
+}
 
 void test_over(void)
 {
-	atomic_store(&over, true);
-}
-
-void test_begins(void)
-{
-	atomic_store(&over, false);
+	atomic_fetch_add(&tests_over, 1);
 }
 
 void test_failed(const char *file, int line, const char *fmt, ...)
@@ -31,7 +32,7 @@ void test_failed(const char *file, int line, const char *fmt, ...)
 	char text[1024];
 	va_list ap;
 
-	if (gettid() != getpid() && atomic_load(&over))
+	if (gettid() != getpid() && own_test != atomic_load(&tests_over))
 		pthread_exit(NULL);
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);

@@ -17,9 +17,10 @@
 /* Ends the test; in another thread than the test's own, the whole program. */
 void test_failed(const char *file, int line, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4), noreturn));
-/* From here on other threads that fail just end: what they used is going away. */
+/* A thread says that it belongs to the test that runs. When that is over and the thread then fails,
+ * because what it used has gone, it just ends. */
+void test_thread(void);
 void test_over(void);
-void test_begins(void);
 #define FAIL(...)  test_failed(__FILE__, __LINE__, __VA_ARGS__)
 #define MUST(cond) ((cond) ? (void)0 : test_failed(__FILE__, __LINE__, "not so: %s", #cond))
 /* An int that is 0 or -errno. */

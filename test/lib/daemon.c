@@ -5,7 +5,10 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <setjmp.h>
 #include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +18,8 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+#include <cmocka.h>
 
 #include "base/clock.h"
 #include "base/fd.h"
@@ -109,6 +114,8 @@ void test_seed(uint32_t seed)
 void test_engine(const char *io)
 {
 	daemon_io = io;
+	if (getenv("UVHOST_TEST") != NULL)
+		cmocka_set_test_filter(getenv("UVHOST_TEST"));
 	signal(SIGPIPE, SIG_IGN);
 	setvbuf(stdout, NULL, _IOLBF, 0);
 }
@@ -162,7 +169,6 @@ void daemon_start(struct daemon *d, const char *const *ports, const char *const 
 	static char specs[DAEMON_DEVS][192];
 	unsigned argc = 2;
 
-	test_begins();
 	*d = (struct daemon){ 0 };
 	strcpy(d->dir, "/tmp/uvhost.XXXXXX");
 	MUST(mkdtemp(d->dir) != NULL);

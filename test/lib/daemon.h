@@ -78,7 +78,8 @@ void test_sleep_us(unsigned us);
 uint32_t test_random(void);
 void test_seed(uint32_t seed);
 
-/* Runs @tests (of cmocka) with both engines; what main() returns. */
+/* Runs @tests (of cmocka) with both engines; what main() returns. UVHOST_TEST=test_some* in the
+ * environment runs those only. */
 #define TEST_BOTH(tests)                                                          \
 	(test_engine("uring"), cmocka_run_group_tests_name("uring", tests, NULL, NULL)) + \
 		(test_engine("plain"), cmocka_run_group_tests_name("plain", tests, NULL, NULL))

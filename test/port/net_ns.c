@@ -18,6 +18,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/log.h"
+
 static void no_ipv6(void)
 {
 	/* Else the kernel itself sends through each interface that comes up. */
@@ -35,13 +37,14 @@ bool netns_enter(void)
 	int fd;
 
 	if (unshare(CLONE_NEWNET) < 0) {
-		printf("# skipping taps: no network namespace of our own (%s)\n", strerror(errno));
+		printf("# skipping taps: no network namespace of our own (%s)\n",
+		       log_errname(-errno));
 		return false;
 	}
 	no_ipv6();
 	fd = tap_fd_open("probe0", 0);
 	if (fd < 0) {
-		printf("# skipping taps: no tap is to be had (%s)\n", strerror(-fd));
+		printf("# skipping taps: no tap is to be had (%s)\n", log_errname(fd));
 		return false;
 	}
 	close(fd);

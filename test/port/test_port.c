@@ -437,7 +437,7 @@ static void test_recv_empty(void **state)
 }
 
 /* Makes a frame arrive at the port. */
-static void inject(struct bench *b, const struct frame *f)
+static void inject(struct bench *b, struct frame *f)
 {
 	struct rig *r = b->r;
 
@@ -445,7 +445,7 @@ static void inject(struct bench *b, const struct frame *f)
 		EXPECT(r, send(b->sock, f->iov[0].iov_base, f->len, 0) == (ssize_t)f->len);
 		return;
 	}
-	send_frames(r, (struct frame *)(uintptr_t)f, 1);
+	send_frames(r, f, 1);
 	enter(r);
 	take_sent(r, NULL);
 	EXPECT(r, r->res[f->cookie] == 0);
@@ -664,7 +664,7 @@ static bool have_uring(void)
 	int rc = io_new(&io, IO_URING, &why);
 
 	if (rc < 0) {
-		printf("# skipping the engine uring (%s)\n", strerror(-rc));
+		printf("# skipping the engine uring (%s)\n", log_errname(rc));
 		return false;
 	}
 	io_free(io);

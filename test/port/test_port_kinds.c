@@ -82,7 +82,7 @@ static void test_probe_frame(void **state)
 		probe_write(f, len, 1000 + len);
 		assert_int_equal(probe_read(f, len, &seq), PROBE_GOOD);
 		assert_int_equal(seq, 1000 + len);
-		for (size_t bit = (PROBE_MACS_LEN + 2) * 8; bit < len * 8; bit++) {
+		for (size_t bit = 8 * ((size_t)PROBE_MACS_LEN + 2); bit < len * 8; bit++) {
 			f[bit / 8] ^= (uint8_t)(1 << bit % 8);
 			assert_int_equal(probe_read(f, len, &seq), PROBE_DAMAGED);
 			f[bit / 8] ^= (uint8_t)(1 << bit % 8);

@@ -3,7 +3,7 @@
  * A ring with both its sides in one process, for the tests of ring/.
  *
  *   guest-physical   | A (ring, tables, buffers) | B (buffers)      |    adjoining at SEAM
- *   file             | B      | canary | A                 | canary |
+ *   file             | canary | B      | canary | A                 | canary |
  *
  * The driver's side goes by its own mapping of the whole file, the device's side by a memory table:
  * the two regions lie apart and in the other order there (field cases 4 and 51). The canaries must
@@ -42,8 +42,8 @@
 #define END_GPA  (SEAM + B_SIZE)
 #define A_UVA    0x7f1200000000ULL
 #define B_UVA    0x7f0000000000ULL
-#define B_OFF    0ULL
-#define A_OFF    (B_SIZE + PAGE)
+#define B_OFF    PAGE
+#define A_OFF    (B_OFF + B_SIZE + PAGE)
 #define FILE_LEN (A_OFF + A_SIZE + PAGE)
 /* Inside A. */
 #define TABLE_GPA (A_GPA + (1ULL << 20))
@@ -120,6 +120,13 @@ static inline int env_start(struct env *e, uint16_t base)
 	return vq_start(&e->dev, e->mem, &e->addr, (uint16_t)e->num, base, e->features);
 }
 
+static inline void env_put_canaries(struct env *e)
+{
+	memset(e->file, CANARY, PAGE);
+	memset(e->file + B_OFF + B_SIZE, CANARY, PAGE);
+	memset(e->file + A_OFF + A_SIZE, CANARY, PAGE);
+}
+
 static inline struct env *env_new(unsigned num, uint64_t features)
 {
 	struct env *e = calloc(1, sizeof(*e));
@@ -131,8 +138,7 @@ static inline struct env *env_new(unsigned num, uint64_t features)
 	assert_int_equal(ftruncate(e->fd, FILE_LEN), 0);
 	e->file = mmap(NULL, FILE_LEN, PROT_READ | PROT_WRITE, MAP_SHARED, e->fd, 0);
 	expect(e->file != MAP_FAILED);
-	memset(e->file + B_OFF + B_SIZE, CANARY, PAGE);
-	memset(e->file + A_OFF + A_SIZE, CANARY, PAGE);
+	env_put_canaries(e);
 	e->mem = env_table(e);
 	env_lay(e, num, features);
 	assert_int_equal(env_start(e, 0), 0);
@@ -142,6 +148,7 @@ static inline struct env *env_new(unsigned num, uint64_t features)
 static inline void env_free(struct env *e)
 {
 	for (size_t i = 0; i < PAGE; i++) {
+		expect((unsigned char)e->file[i] == CANARY);
 		expect((unsigned char)e->file[B_OFF + B_SIZE + i] == CANARY);
 		expect((unsigned char)e->file[A_OFF + A_SIZE + i] == CANARY);
 	}

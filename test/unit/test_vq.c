@@ -177,6 +177,31 @@ static void test_chain_shapes(void **state)
 	}
 }
 
+/* Each chain of a burst has a free piece in front, which is no other's. */
+static void test_spare_pieces(void **state)
+{
+	struct env *e = env_new(16, 0);
+	const struct drvq_buf bufs[2] = { { { BUF_GPA }, 10 }, { { BUF_GPA + 100 }, 20 } };
+
+	for (unsigned i = 0; i < 8; i++)
+		assert_int_equal(drvq_add(&e->drv, bufs, i % 2, 1, token_ptr(i)), 0);
+	drvq_publish(&e->drv);
+	assert_int_equal(env_pop(e, 16), 8);
+	assert_int_equal(e->iovs.used, 8 + 4 + 8);
+	for (unsigned i = 0; i < 8; i++)
+		e->chains[i].iov[-1] = (struct iovec){ e, 12345 };
+	assert_int_equal(e->iovs.used, 8 + 4 + 8);
+	for (unsigned i = 0; i < 8; i++) {
+		const struct vq_chain *c = &e->chains[i];
+
+		assert_int_equal(iov_bytes(c->iov, c->out_cnt), c->out_len);
+		assert_int_equal(iov_bytes(c->iov + c->out_cnt, c->in_cnt), c->in_len);
+		env_push(e, c, c->in_len);
+	}
+	vq_flush(&e->dev);
+	env_free(e);
+}
+
 /* The specification's own oddity: plain descriptors, then one that refers to a table (2.7.5.3.2). */
 static void test_direct_then_indirect(void **state)
 {
@@ -739,8 +764,7 @@ static void test_memory_goes_away(void **state)
 	vq_flush(&e->dev);
 	expect(vq_notify(&e->dev));
 	assert_int_equal(ftruncate(e->fd, FILE_LEN), 0);
-	memset(e->file + B_OFF + B_SIZE, CANARY, PAGE);
-	memset(e->file + A_OFF + A_SIZE, CANARY, PAGE);
+	env_put_canaries(e);
 	env_free(e);
 }
 
@@ -980,6 +1004,7 @@ int main(void)
 		cmocka_unit_test(test_base_over_restart),
 		cmocka_unit_test(test_start_asks_for_kicks),
 		cmocka_unit_test(test_chain_shapes),
+		cmocka_unit_test(test_spare_pieces),
 		cmocka_unit_test(test_direct_then_indirect),
 		cmocka_unit_test(test_across_the_seam),
 		cmocka_unit_test(test_splits),

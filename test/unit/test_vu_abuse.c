@@ -87,14 +87,12 @@ static void abuse_one_answer(void **state)
 }
 
 /* One wrong or right message; the connection is made anew when it ended. */
-static void abuse_call(struct rig *r, const struct call *c, int before)
+static void abuse_call(struct rig *r, const struct call *c)
 {
 	call(r, c);
 	assert_in_range(r->answers, 0, 1);
 	if (r->step >= 0 && (c->flags & VHOST_USER_FLAG_NEED_REPLY))
 		assert_int_equal(r->answers, 1);
-	/* At most what the rings and the back end's channel hold. */
-	assert_in_range(fd_count(), before, before + 3 * RINGS + 1);
 	if (r->step < 0) {
 		assert_int_equal(r->step, -EPROTO);
 		rig_close(r);
@@ -131,7 +129,10 @@ static void abuse_matrix(void **state)
 			c.fd_cnt = fd_cnts[rest / ARRAY_SIZE(sizes)];
 			for (unsigned i = 0; i < c.fd_cnt; i++)
 				c.fds[i] = r.event;
-			abuse_call(&r, &c, before);
+			abuse_call(&r, &c);
+			/* At most what the rings and the back end's channel hold. */
+			if (form % 16 == 0)
+				assert_in_range(fd_count(), before, before + 3 * RINGS + 1);
 		}
 	}
 	rig_close(&r);
@@ -222,7 +223,7 @@ static void abuse_noise(void **state)
 	struct rig r;
 
 	rnd_state = 0xbad;
-	for (unsigned i = 0; i < 2000; i++) {
+	for (unsigned i = 0; i < 1000; i++) {
 		uint8_t noise[512];
 
 		rig_ready(&r);
