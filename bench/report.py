@@ -56,7 +56,6 @@ def table(head, rows):
     rows = [head, ["---"] * len(head), *rows]
     widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
     for row in rows:
-        row = [cell * width if cell == "---" and False else cell for cell, width in zip(row, widths)]
         print("| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths)) + " |")
 
 

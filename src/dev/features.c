@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/util.h"
-#include "port/port.h"
+#include "port/offload.h"
 #include "wire/virtio_net.h"
 #include "wire/virtio_ring.h"
 
@@ -64,23 +64,6 @@ static unsigned offloads_by_name(const char *s, size_t len)
 	return 0;
 }
 
-/*
- * An offload without those that it builds on is none (virtio 1.2, section 5.1.3.1): segmentation
- * needs the checksum, ECN needs segmentation.
- */
-static unsigned drop_unsupported(unsigned o)
-{
-	if ((o & PORT_HOST_CSUM) == 0)
-		o &= ~(unsigned)(PORT_HOST_TSO4 | PORT_HOST_TSO6);
-	if ((o & (PORT_HOST_TSO4 | PORT_HOST_TSO6)) == 0)
-		o &= ~(unsigned)PORT_HOST_ECN;
-	if ((o & PORT_GUEST_CSUM) == 0)
-		o &= ~(unsigned)(PORT_GUEST_TSO4 | PORT_GUEST_TSO6);
-	if ((o & (PORT_GUEST_TSO4 | PORT_GUEST_TSO6)) == 0)
-		o &= ~(unsigned)PORT_GUEST_ECN;
-	return o;
-}
-
 int features_edit_offloads(const char *spec, unsigned *offloads, unsigned *required,
 			   const char **bad, int *bad_len)
 {
@@ -113,7 +96,7 @@ uint64_t features_offered(unsigned offloads, bool mtu)
 {
 	uint64_t features = 0;
 
-	offloads = drop_unsupported(offloads);
+	offloads = offload_sane(offloads);
 	for (size_t i = 0; i < ARRAY_SIZE(base_features); i++)
 		features |= 1ULL << base_features[i];
 	for (size_t i = 0; i < ARRAY_SIZE(offload_table); i++) {
@@ -133,7 +116,7 @@ unsigned features_offloads(uint64_t acked)
 		if ((acked >> offload_table[i].feature) & 1)
 			offloads |= offload_table[i].offload;
 	}
-	return drop_unsupported(offloads);
+	return offload_sane(offloads);
 }
 
 const char *features_offload_name(unsigned offloads)

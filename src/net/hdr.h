@@ -22,9 +22,6 @@ unsigned hdr_len(uint64_t acked);
  */
 enum net_drop hdr_decode(struct frame *f, unsigned len, unsigned offloads);
 
-/* May a guest that acked @offloads be given a frame with @off? */
-enum net_drop hdr_receivable(const struct frame_offload *off, unsigned offloads);
-
 /* The header for a frame that fills @buffers of the guest's buffers. */
 void hdr_encode(struct virtio_net_hdr *h, const struct frame_offload *off, uint16_t buffers);
 

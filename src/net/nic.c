@@ -182,7 +182,7 @@ int nic_quiesce(struct nic *nic, unsigned rings)
 
 bool nic_running(const struct nic *nic, enum nic_ring ring)
 {
-	return queue_running(queue_at(nic, ring));
+	return queue_started(queue_at(nic, ring));
 }
 
 uint16_t nic_position(const struct nic *nic, enum nic_ring ring)

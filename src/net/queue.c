@@ -91,35 +91,70 @@ static void close_bells(struct queue *q)
 }
 
 /*
- * A disabled ring is looked at when it is kicked, not before: its memory may be anything. Kicks from
- * before are still in the eventfd, which is never read; whoever holds the other end can clear
- * O_NONBLOCK.
+ * Was there a kick since the last look? For a disabled ring only: others are watched, not read. It may
+ * be a peer's that clears O_NONBLOCK, or of a kind that cannot be read without waiting; that never
+ * kicks a disabled ring.
  */
-static void forget_kicks(struct queue *q)
+static bool take_kick(struct queue *q)
 {
-	uint64_t kicks;
-	struct iovec iov = { .iov_base = &kicks, .iov_len = sizeof(kicks) };
+	char buf[4096];
+	struct iovec iov = { .iov_base = buf, .iov_len = sizeof(buf) };
+	ssize_t len = 0;
 
-	if (q->has_kick && q->kick.class == IO_EVENT &&
-	    preadv2(q->kick.fd, &iov, 1, -1, RWF_NOWAIT) < 0 && errno != EAGAIN)
-		log_limited(&q->limit, LOG_LEVEL_WARN, q->name, "cannot read the kick");
+	for (int n = 0; q->has_kick && n < DRAIN_MAX; n++) {
+		len = preadv2(q->kick.fd, &iov, 1, -1, RWF_NOWAIT);
+		if (len < (ssize_t)sizeof(buf))
+			return n > 0 || len > 0;
+	}
+	return len > 0;
 }
 
-int queue_start(struct queue *q, const struct queue_cfg *cfg)
+/* Begins to use the ring. */
+static int run_ring(struct queue *q, const struct queue_cfg *cfg)
 {
 	int rc = vq_start(&q->vq, cfg->mem, &cfg->addr, cfg->num, cfg->base, cfg->features);
 
-	if (rc < 0)
-		return rc;
 	if (rc > 0)
 		log_limited(&q->limit, LOG_LEVEL_WARN, q->name,
 			    "the front end's base is not the ring's used index: base=%u used=%u; "
 			    "going on from the latter",
 			    cfg->base, vq_base(&q->vq));
+	return rc < 0 ? rc : 0;
+}
+
+/*
+ * A disabled ring is *parked*: its doorbell is watched, its memory is not touched before a kick, for
+ * it may be anything. User-mode Linux disables its rings and frees them, and the next messages after
+ * that still find the old addresses here. Kicks from before are forgotten.
+ */
+static void park(struct queue *q, const struct queue_cfg *cfg)
+{
+	q->parked = true;
+	q->cfg = *cfg;
+	q->vq = (struct vq){ .avail_idx = cfg->base };
+	take_kick(q);
+}
+
+/* A kick on a disabled ring: what is in it is to be thrown away. */
+static bool unpark(struct queue *q)
+{
+	if (!take_kick(q))
+		return false;
+	q->parked = run_ring(q, &q->cfg) < 0;
+	return !q->parked;
+}
+
+int queue_start(struct queue *q, const struct queue_cfg *cfg)
+{
+	int rc = cfg->enabled ? run_ring(q, cfg) : 0;
+
+	if (rc < 0)
+		return rc;
 	rc = open_bells(q, cfg);
 	if (rc < 0) {
 		close_bells(q);
-		vq_stop(&q->vq);
+		if (cfg->enabled)
+			vq_stop(&q->vq);
 		return rc;
 	}
 	q->enabled = cfg->enabled;
@@ -129,19 +164,20 @@ int queue_start(struct queue *q, const struct queue_cfg *cfg)
 			call_driver(q);
 		work_src_ready(q->src);
 	} else {
-		forget_kicks(q);
-		queue_arm(q);
+		park(q, cfg);
 	}
 	return 0;
 }
 
 void queue_stop(struct queue *q)
 {
-	if (!queue_running(q))
+	if (!queue_started(q))
 		return;
 	io_enter(queue_io(q), 0); /* a call may still be in the array */
 	close_bells(q);
-	vq_stop(&q->vq);
+	if (queue_running(q))
+		vq_stop(&q->vq);
+	q->parked = false;
 }
 
 void queue_break(struct queue *q, const char *why)
@@ -156,7 +192,7 @@ void queue_break(struct queue *q, const char *why)
 
 bool queue_usable(struct queue *q)
 {
-	if (!queue_running(q))
+	if (!queue_running(q) && !(q->parked && unpark(q)))
 		return false;
 	if (q->vq.broken) {
 		queue_break(q, "the guest broke its ring");

@@ -41,6 +41,8 @@ struct queue {
 	bool call_owed; /* the engine's array was full */
 	bool broken_told;
 	bool enabled;
+	bool parked; /* disabled, and not kicked since: the ring is not in use */
+	struct queue_cfg cfg; /* of a parked one */
 	struct work_watch kick_watch;
 	struct work_timer poll; /* without a kick */
 	struct queue_counters cnt;
@@ -49,7 +51,8 @@ struct queue {
 
 void queue_init(struct queue *q, struct work_src *src, const char *device, const char *which);
 
-/* Starts the ring, makes its source ready as if kicked, and signals the driver once. 0 or -errno of
+/* Starts the ring, makes its source ready as if kicked, and signals the driver once; a disabled ring
+ * only waits for a kick. 0 or -errno of
  * vq_start() and io_file_add(). */
 int queue_start(struct queue *q, const struct queue_cfg *cfg);
 /* Sends the last call, then forgets the ring and its descriptors. Not while a source's operations are
@@ -58,6 +61,11 @@ void queue_stop(struct queue *q);
 static inline bool queue_running(const struct queue *q)
 {
 	return vq_running(&q->vq);
+}
+/* Running, or waiting to be enabled or kicked. */
+static inline bool queue_started(const struct queue *q)
+{
+	return q->parked || queue_running(q);
 }
 
 /* Can the ring be used in this turn? Notices memory that went away and a call that broke. */

@@ -14,7 +14,7 @@ static struct rx *rx_of(struct work_src *src)
 
 static bool can_deliver(struct rx *rx)
 {
-	return queue_usable(&rx->q) && rx->q.enabled;
+	return rx->q.enabled && queue_usable(&rx->q);
 }
 
 /* ---- prepare ---- */

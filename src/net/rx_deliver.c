@@ -11,12 +11,13 @@
 #include "base/iov.h"
 #include "net/hdr.h"
 #include "net/rx_priv.h"
+#include "port/offload.h"
 
 enum net_drop rx_screen(const struct rx *rx, struct frame_offload *off)
 {
 	if ((rx->offloads & PORT_GUEST_CSUM) == 0)
 		off->csum_valid = false;
-	return hdr_receivable(off, rx->offloads);
+	return (offload_needs_guest(off) & ~rx->offloads) != 0 ? DROP_NOT_NEGOTIATED : DROP_NONE;
 }
 
 static bool chain_is_bad(const struct vq_chain *c)

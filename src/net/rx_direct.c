@@ -9,7 +9,7 @@
 /* Pops chains until they have room for header and largest frame; false: not to be had now. */
 static bool pop_room(struct rx *rx)
 {
-	uint32_t need = rx->hdr_len + VIRTIO_NET_FRAME_MAX, room = 0;
+	uint32_t need = rx->hdr_len + PORT_ROOM_MIN, room = 0;
 	unsigned limit = rx->mergeable ? RX_DIRECT_CHAINS : 1;
 
 	rx->chain_cnt = 0;
@@ -52,8 +52,8 @@ static bool lay_out_room(struct rx *rx, struct frame *f)
 		to += c->in_cnt;
 	}
 	cnt = iov_trim_front(&f->iov, cnt, rx->hdr_len);
-	f->iov_cnt = (uint16_t)iov_trim_back(f->iov, cnt, VIRTIO_NET_FRAME_MAX);
-	f->len = VIRTIO_NET_FRAME_MAX;
+	f->iov_cnt = (uint16_t)iov_trim_back(f->iov, cnt, PORT_ROOM_MIN);
+	f->len = PORT_ROOM_MIN;
 	return true;
 }
 

@@ -13,11 +13,11 @@ unsigned rx_slots_prepare(struct rx *rx, unsigned max)
 	for (unsigned i = 0; i < n; i++) {
 		struct scratch_slot *slot = &s->slots[rx->first_slot + i];
 
-		slot->iov.iov_len = VIRTIO_NET_FRAME_MAX;
+		slot->iov.iov_len = SCRATCH_ROOM;
 		rooms[i] = (struct frame){ .iov = &slot->iov,
 					   .iov_cnt = 1,
 					   .cookie = (uint16_t)(rx->first_slot + i),
-					   .len = VIRTIO_NET_FRAME_MAX };
+					   .len = SCRATCH_ROOM };
 	}
 	rx->slot_cnt = n > 0 ? rx->port->ops->prep_recv(rx->port, rooms, n) : 0;
 	s->slots_used += rx->slot_cnt;

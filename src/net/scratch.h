@@ -13,8 +13,10 @@
 #include "wire/virtio_net.h"
 
 #define SCRATCH_SLOTS 64
+/* A byte more than the largest frame, so that none looks cut (port/port.h). */
+#define SCRATCH_ROOM (VIRTIO_NET_FRAME_MAX + 1)
 /* No power of two: equal offsets in all slots would fall into the same few sets of the cache. */
-#define SCRATCH_SLOT_LEN (VIRTIO_NET_FRAME_MAX + 2123)
+#define SCRATCH_SLOT_LEN (SCRATCH_ROOM + 2122)
 
 struct scratch_slot {
 	struct iovec spare; /* a port's header */

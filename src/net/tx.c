@@ -231,8 +231,10 @@ int tx_start(struct tx *tx, const struct queue_cfg *cfg)
 
 bool tx_stop(struct tx *tx, uint64_t deadline_ns)
 {
-	if (!queue_running(&tx->q))
+	if (!queue_running(&tx->q)) {
+		queue_stop(&tx->q);
 		return true;
+	}
 	if (tx->out_cnt == 0 || tx->q.vq.broken) {
 		finish_stop(tx);
 		return true;

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/iov.h"
+#include "port/offload.h"
 
 #define LOOP_FRAMES 1024
 #define LOOP_BYTES  (4u << 20)
@@ -76,7 +77,7 @@ static int loop_set_offload(struct port *port, unsigned offloads)
 {
 	if ((offloads & ~PORT_OFFLOADS_ALL) != 0)
 		return -EOPNOTSUPP;
-	to_loop(port)->offloads = port_offloads_sane(offloads);
+	to_loop(port)->offloads = offload_sane(offloads);
 	return 0;
 }
 
@@ -98,22 +99,6 @@ static void loop_detach(struct port *port)
 
 	loop_abandon(port);
 	l->head = l->cnt = l->rcvd_cnt = 0;
-}
-
-/* May the guest be given a frame with these offloads? */
-static bool deliverable(const struct loop *l, const struct frame_offload *off)
-{
-	unsigned need = 0;
-
-	if (off->needs_csum)
-		need |= PORT_GUEST_CSUM;
-	if (off->gso == FRAME_GSO_TCP4)
-		need |= PORT_GUEST_TSO4;
-	if (off->gso == FRAME_GSO_TCP6)
-		need |= PORT_GUEST_TSO6;
-	if (off->ecn)
-		need |= PORT_GUEST_ECN;
-	return (need & ~l->offloads) == 0;
 }
 
 /* Where @len bytes in one piece are free; -1 when nowhere. */
@@ -151,9 +136,9 @@ static int take_frame(struct loop *l, const struct frame *f)
 
 	if (f->len < ETH_LEN)
 		return -EINVAL;
-	if (f->len > PORT_FRAME_MAX)
+	if (f->len > VIRTIO_NET_FRAME_MAX)
 		return -EMSGSIZE;
-	if (!deliverable(l, &f->off))
+	if ((offload_needs_guest(&f->off) & ~l->offloads) != 0)
 		return -EOPNOTSUPP;
 	at = l->cnt < LOOP_FRAMES ? find_place(l, f->len) : -1;
 	if (at < 0)

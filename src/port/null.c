@@ -20,7 +20,7 @@ struct null {
 	uint64_t next_seq;
 	uint64_t good, lost, late, damaged;
 	struct port_done done;
-	uint8_t buf[PORT_FRAME_MAX]; /* one for all frames, so that it stays in the cache */
+	uint8_t buf[VIRTIO_NET_FRAME_MAX]; /* one for all frames, so that it stays in the cache */
 };
 
 static struct null *to_null(struct port *port)

@@ -94,25 +94,6 @@ int port_arg_uint(const struct port_arg *arg, unsigned max, unsigned *out)
 
 /* ---- operations that several ports share ---- */
 
-/* One direction; the bits of the other are the same, moved. */
-static unsigned sane_direction(unsigned offloads)
-{
-	if ((offloads & PORT_HOST_CSUM) == 0)
-		return 0;
-	if ((offloads & (PORT_HOST_TSO4 | PORT_HOST_TSO6)) == 0)
-		offloads &= ~(unsigned)PORT_HOST_ECN;
-	return offloads;
-}
-
-unsigned port_offloads_sane(unsigned offloads)
-{
-	const unsigned shift = 4, mask = 0xf;
-
-	static_assert(PORT_GUEST_CSUM == PORT_HOST_CSUM << 4, "the directions mirror each other");
-	static_assert(PORT_GUEST_ECN == PORT_HOST_ECN << 4, "the directions mirror each other");
-	return sane_direction(offloads & mask) | sane_direction(offloads >> shift & mask) << shift;
-}
-
 unsigned port_caps_all(const struct port *port)
 {
 	return PORT_OFFLOADS_ALL;

@@ -29,9 +29,6 @@ int port_arg_uint(const struct port_arg *arg, unsigned max, unsigned *out);
 
 #define PORT_OFFLOADS_ALL 0xffu
 
-/* Takes out what lacks what it is built on: TSO the checksum, ECN a TSO (virtio 1.2, 5.1.3.1). */
-unsigned port_offloads_sane(unsigned offloads);
-
 /* port_ops.caps, .set_offload and .link of ports that take and give everything and never go away. */
 unsigned port_caps_all(const struct port *port);
 int port_set_offload_any(struct port *port, unsigned offloads);

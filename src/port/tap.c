@@ -16,12 +16,12 @@
 #include "port/tap_priv.h"
 
 #include <errno.h>
-#include <endian.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/iov.h"
+#include "port/offload.h"
 
 #define TAP_PIECES_MAX  1024 /* UIO_MAXIOV, with the header */
 #define TAP_SCRATCH_LEN (128 * 1024)
@@ -82,26 +82,6 @@ static void note_gone(struct tap *t)
 
 /* ---- send ---- */
 
-static void encode(struct virtio_net_hdr *hdr, const struct frame_offload *off)
-{
-	static const uint8_t gso_types[] = {
-		[FRAME_GSO_NONE] = VIRTIO_NET_HDR_GSO_NONE,
-		[FRAME_GSO_TCP4] = VIRTIO_NET_HDR_GSO_TCPV4,
-		[FRAME_GSO_TCP6] = VIRTIO_NET_HDR_GSO_TCPV6,
-	};
-
-	*hdr = (struct virtio_net_hdr){
-		.flags = off->needs_csum ? VIRTIO_NET_HDR_F_NEEDS_CSUM : 0,
-		.gso_type = gso_types[off->gso],
-		.hdr_len = htole16(off->hdr_len),
-		.gso_size = htole16(off->gso_size),
-		.csum_start = htole16(off->csum_start),
-		.csum_offset = htole16(off->csum_offset),
-	};
-	if (off->ecn)
-		hdr->gso_type |= VIRTIO_NET_HDR_GSO_ECN;
-}
-
 static int sent_result(struct tap *t, const struct tap_slot *s)
 {
 	int res = s->op->res;
@@ -158,9 +138,9 @@ static int prep_frame(struct tap *t, struct frame *f)
 
 	if (io_room(tap_io(t)) == 0)
 		return 1;
-	if (f->len > PORT_FRAME_MAX)
+	if (f->len > VIRTIO_NET_FRAME_MAX)
 		return -EMSGSIZE;
-	encode(hdr, &f->off);
+	offload_to_hdr(hdr, &f->off);
 	f->iov[-1] = (struct iovec){ hdr, VIRTIO_NET_HDR_LEN };
 	if (pieces > TAP_PIECES_MAX) {
 		int rc;
@@ -218,38 +198,6 @@ static void tap_abandon(struct port *port)
 
 /* ---- receive ---- */
 
-/* -EPROTO for a header that no kernel should write: the frame is lost rather than the guest told
- * nonsense. */
-static int decode(const struct virtio_net_hdr *hdr, uint32_t len, struct frame_offload *off)
-{
-	*off = (struct frame_offload){
-		.needs_csum = (hdr->flags & VIRTIO_NET_HDR_F_NEEDS_CSUM) != 0,
-		.csum_valid = (hdr->flags & VIRTIO_NET_HDR_F_DATA_VALID) != 0,
-	};
-	if (off->needs_csum) {
-		off->csum_start = le16toh(hdr->csum_start);
-		off->csum_offset = le16toh(hdr->csum_offset);
-		if (off->csum_start + off->csum_offset + 2u > len)
-			return -EPROTO;
-	}
-	switch (hdr->gso_type & ~VIRTIO_NET_HDR_GSO_ECN) {
-	case VIRTIO_NET_HDR_GSO_NONE:
-		return 0;
-	case VIRTIO_NET_HDR_GSO_TCPV4:
-		off->gso = FRAME_GSO_TCP4;
-		break;
-	case VIRTIO_NET_HDR_GSO_TCPV6:
-		off->gso = FRAME_GSO_TCP6;
-		break;
-	default:
-		return -EPROTO;
-	}
-	off->ecn = (hdr->gso_type & VIRTIO_NET_HDR_GSO_ECN) != 0;
-	off->gso_size = le16toh(hdr->gso_size);
-	off->hdr_len = (uint16_t)min_uint(le16toh(hdr->hdr_len), len);
-	return off->gso_size > 0 && off->needs_csum ? 0 : -EPROTO;
-}
-
 static unsigned tap_prep_recv(struct port *port, struct frame *rooms, unsigned n)
 {
 	struct tap *t = to_tap(port);
@@ -296,7 +244,8 @@ static int32_t received(const struct tap_slot *s, const struct virtio_net_hdr *h
 		return -EPROTO;
 	if ((uint32_t)len >= s->len)
 		return -EMSGSIZE;
-	rc = decode(hdr, (uint32_t)len, off);
+	/* One that no kernel should write: the frame is lost rather than the guest told nonsense. */
+	rc = offload_from_hdr(off, hdr, (uint32_t)len);
 	return rc < 0 ? rc : len;
 }
 

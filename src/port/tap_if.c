@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /* The calls that make, set up and look at a tap interface. */
 #include "port/tap_priv.h"
+#include "port/offload.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -66,7 +67,7 @@ static unsigned long tun_bits(unsigned offloads)
 {
 	unsigned long bits = 0;
 
-	offloads = port_offloads_sane(offloads);
+	offloads = offload_sane(offloads);
 	if (offloads & PORT_GUEST_CSUM)
 		bits |= TUN_F_CSUM;
 	if (offloads & PORT_GUEST_TSO4)

@@ -181,7 +181,7 @@ static void do_loop_wrap(struct rig *r, void *unused)
 		if ((in / 3000) % 2 == 0 && random % 8 != 0 && in - out < 1000)
 			continue;
 		for (unsigned i = 0; i < 8; i++)
-			room_make(r, &rooms[i], 0, PORT_FRAME_MAX, 1);
+			room_make(r, &rooms[i], 0, VIRTIO_NET_FRAME_MAX, 1);
 		n = r->ops->prep_recv(r->port, rooms, 1 + random % 8);
 		EXPECT(r, r->ops->done_recv(r->port, rcvd, 8) == n);
 		for (unsigned i = 0; i < n; i++) {

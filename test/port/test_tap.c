@@ -306,7 +306,7 @@ struct packet_hdr {
 /* Sends a TCP segment through the stack to the tap. */
 static void inject_tcp(uint32_t payload, uint16_t gso_size)
 {
-	static uint8_t buf[sizeof(struct packet_hdr) + PORT_FRAME_MAX];
+	static uint8_t buf[sizeof(struct packet_hdr) + VIRTIO_NET_FRAME_MAX];
 	struct packet_hdr hdr = {
 		.flags = VIRTIO_NET_HDR_F_NEEDS_CSUM,
 		.gso_type = gso_size > 0 ? VIRTIO_NET_HDR_GSO_TCPV4 : VIRTIO_NET_HDR_GSO_NONE,
@@ -336,7 +336,7 @@ static void do_receive(struct rig *r, void *arg)
 
 	frames_reset(r);
 	for (unsigned i = 0; i < PORT_RCVD_MAX; i++)
-		room_make(r, &rooms[i], (uint16_t)i, PORT_FRAME_MAX, 1);
+		room_make(r, &rooms[i], (uint16_t)i, VIRTIO_NET_FRAME_MAX, 1);
 	r->ops->prep_recv(r->port, rooms, PORT_RCVD_MAX);
 	enter(r);
 	rec->cnt = r->ops->done_recv(r->port, rec->rcvd, PORT_RCVD_MAX);
@@ -421,7 +421,7 @@ static void do_send_tso(struct rig *r, void *unused)
 
 static void test_send_tso(void **state)
 {
-	static uint8_t buf[sizeof(struct packet_hdr) + PORT_FRAME_MAX];
+	static uint8_t buf[sizeof(struct packet_hdr) + VIRTIO_NET_FRAME_MAX];
 	struct packet_hdr hdr;
 	struct rig *r = *state;
 	int sock;

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "net/hdr.h"
+#include "port/offload.h"
 #include "wire/virtio_ring.h"
 
 #define ALL_OFFLOADS 0xffu
@@ -189,20 +190,20 @@ static void test_encode(void **state)
 	assert_int_equal(le16toh(out.num_buffers), 1);
 }
 
-static void test_receivable(void **state)
+static void test_needs(void **state)
 {
-	struct frame_offload off = { .needs_csum = true };
+	struct frame_offload off = { 0 };
 
-	assert_int_equal(hdr_receivable(&off, 0), DROP_NOT_NEGOTIATED);
-	assert_int_equal(hdr_receivable(&off, PORT_GUEST_CSUM), DROP_NONE);
+	assert_int_equal(offload_needs_guest(&off), 0);
+	off.csum_valid = true;
+	assert_int_equal(offload_needs_guest(&off), 0);
+	off.needs_csum = true;
+	assert_int_equal(offload_needs_guest(&off), PORT_GUEST_CSUM);
 	off.gso = FRAME_GSO_TCP6;
-	assert_int_equal(hdr_receivable(&off, PORT_GUEST_CSUM | PORT_GUEST_TSO4),
-			 DROP_NOT_NEGOTIATED);
-	assert_int_equal(hdr_receivable(&off, PORT_GUEST_CSUM | PORT_GUEST_TSO6), DROP_NONE);
 	off.ecn = true;
-	assert_int_equal(hdr_receivable(&off, PORT_GUEST_CSUM | PORT_GUEST_TSO6),
-			 DROP_NOT_NEGOTIATED);
-	assert_int_equal(hdr_receivable(&off, ALL_OFFLOADS), DROP_NONE);
+	assert_int_equal(offload_needs_guest(&off),
+			 PORT_GUEST_CSUM | PORT_GUEST_TSO6 | PORT_GUEST_ECN);
+	assert_int_equal(offload_needs_host(&off), PORT_HOST_CSUM | PORT_HOST_TSO6 | PORT_HOST_ECN);
 }
 
 int main(void)
@@ -216,7 +217,7 @@ int main(void)
 		cmocka_unit_test(test_short_and_split),
 		cmocka_unit_test(test_too_big),
 		cmocka_unit_test(test_encode),
-		cmocka_unit_test(test_receivable),
+		cmocka_unit_test(test_needs),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
