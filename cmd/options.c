@@ -17,7 +17,8 @@
 #define PROGRAM "uvhostd"
 
 /* An option of the process sets a field of struct options, one of a device a field of its dev_cfg;
- * the latter are also the keys of --device. A setter returns NULL, or what it wants. */
+ * the latter are also the keys of --device, which itself has no setter. A setter returns NULL, or what
+ * it wants. */
 struct option_def {
 	const char *name;
 	const char *arg; /* NULL: a switch */
@@ -55,7 +56,6 @@ static const char *set_fd(struct dev_cfg *d, const char *value)
 
 static const char *set_client(struct dev_cfg *d, const char *value)
 {
-	(void)value;
 	d->client = true;
 	return NULL;
 }
@@ -113,7 +113,6 @@ static const char *set_name(struct dev_cfg *d, const char *value)
 
 static const char *set_any_memory(struct dev_cfg *d, const char *value)
 {
-	(void)value;
 	d->any_memory = true;
 	return NULL;
 }
@@ -145,40 +144,33 @@ static const char *set_poll(struct options *o, const char *value)
 
 static const char *set_stats(struct options *o, const char *value)
 {
-	(void)value;
 	o->stats = true;
 	return NULL;
 }
 
 static const char *set_verbose(struct options *o, const char *value)
 {
-	(void)value;
 	o->verbose = true;
 	return NULL;
 }
 
 static const char *set_capabilities(struct options *o, const char *value)
 {
-	(void)value;
 	o->action = ACTION_CAPABILITIES;
 	return NULL;
 }
 
 static const char *set_help(struct options *o, const char *value)
 {
-	(void)value;
 	o->action = ACTION_HELP;
 	return NULL;
 }
 
 static const char *set_version(struct options *o, const char *value)
 {
-	(void)value;
 	o->action = ACTION_VERSION;
 	return NULL;
 }
-
-static const char *set_device(struct options *o, const char *value);
 
 static const struct option_def table[] = {
 	{ "socket-path", "PATH", "listen for the front end on this socket", .set_dev = set_path },
@@ -194,7 +186,7 @@ static const struct option_def table[] = {
 	{ "name", "NAME", "name in the log and the counters (from socket-path)",
 	  .set_dev = set_name },
 	{ "any-memory", NULL, "accept guest memory in ordinary files", .set_dev = set_any_memory },
-	{ "device", "KEY=VALUE,...", "one more device, with the keys above", .set = set_device },
+	{ "device", "KEY=VALUE,...", "one more device, with the keys above", NULL, NULL },
 	{ "io", "KIND", "auto, uring or plain system calls (auto)", .set = set_io },
 	{ "poll-us", "N", "look for more work this long before sleeping (0)", .set = set_poll },
 	{ "stats", NULL, "print the counters as JSON at exit; SIGUSR1 prints them at any time",
@@ -245,13 +237,13 @@ static char *value_end(char *s)
 	return NULL;
 }
 
-static const char *set_device(struct options *o, const char *value)
+/* Cuts @value into pieces where it stands, in argv: the setters keep pointers to them. */
+static const char *parse_device(struct options *o, char *value)
 {
 	struct dev_cfg *d = add_device(o);
-	char *s = strdup(value),
-	     *next; /* lives as long as the process: the setters keep pointers */
+	char *next;
 
-	for (; s != NULL && *s != '\0'; s = next) {
+	for (char *s = value; *s != '\0'; s = next) {
 		const struct option_def *def = key_at(s);
 		const char *wants;
 
@@ -305,8 +297,7 @@ static int check_devices(const struct options *o)
 	return 0;
 }
 
-static int set_option(struct options *o, const struct option_def *def, const char *value,
-		      int *single)
+static int set_option(struct options *o, const struct option_def *def, char *value, int *single)
 {
 	const char *wants;
 
@@ -314,7 +305,12 @@ static int set_option(struct options *o, const struct option_def *def, const cha
 		*single = (int)o->dev_cnt;
 		add_device(o);
 	}
-	wants = def->set_dev != NULL ? def->set_dev(&o->devs[*single], value) : def->set(o, value);
+	if (def->set_dev != NULL)
+		wants = def->set_dev(&o->devs[*single], value);
+	else if (def->set != NULL)
+		wants = def->set(o, value);
+	else
+		wants = parse_device(o, value);
 	return wants == NULL ? 0 : complain("--%s wants %s", def->name, wants);
 }
 
@@ -329,6 +325,7 @@ int options_parse(struct options *o, int argc, char **argv)
 		longs[i] = (struct option){ .name = table[i].name,
 					    .has_arg = table[i].arg != NULL ? required_argument :
 									      no_argument };
+	/* NOLINTNEXTLINE(concurrency-mt-unsafe): there is one thread yet */
 	while ((c = getopt_long(argc, argv, "", longs, &idx)) != -1) {
 		if (c == '?')
 			return complain("that is no option that I know");

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <jansson.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -84,14 +85,15 @@ static const struct work_ops signal_ops = { .prepare = take_signals };
 static int open_signals(struct daemon *d)
 {
 	sigset_t set;
+	int rc;
 
-	signal(SIGPIPE, SIG_IGN);
 	sigemptyset(&set);
 	sigaddset(&set, SIGTERM);
 	sigaddset(&set, SIGINT);
 	sigaddset(&set, SIGUSR1);
-	if (sigprocmask(SIG_BLOCK, &set, NULL) < 0)
-		return -errno;
+	rc = -pthread_sigmask(SIG_BLOCK, &set, NULL);
+	if (rc < 0)
+		return rc;
 	d->signal_fd = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
 	return d->signal_fd < 0 ? -errno : 0;
 }

@@ -83,17 +83,17 @@ step_gcc() { # make check: every suite, with gcc
 }
 
 # Guests run with one more build only, the one that shows most: they take longest.
-step_clang() { # unit, port, proto and hostile suites, with clang
-	suites clang 1 unit port proto hostile
+step_clang() { # unit, port, loop, proto and hostile suites, with clang
+	suites clang 1 unit port loop proto hostile
 }
 
 step_asan() { # these and guests, with the address and undefined-behaviour sanitizers
-	suites asan 2 unit port proto hostile guest
+	suites asan 2 unit port loop proto hostile guest
 }
 
-step_tsan() { # unit, port, proto and hostile suites, with the thread sanitizer
+step_tsan() { # unit, port, loop, proto and hostile suites, with the thread sanitizer
 	TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1} \
-		suites tsan 3 unit port proto hostile
+		suites tsan 3 unit port loop proto hostile
 }
 
 # Build a kind and run suites with their deadlines multiplied: suites KIND FACTOR SUITE...

@@ -154,6 +154,7 @@ start=$(date +%s%N)
 boot_guest
 in_guest "ip addr add $guest/24 dev eth0; ip link set eth0 up"
 awk -v ns="$(($(date +%s%N) - start))" 'BEGIN { printf "  %.1f s; ", ns / 1e9 }'
+# shellcheck disable=SC2016 # the guest is to expand it
 in_guest 'echo "Linux $(uname -r), $(ethtool -i eth0 | sed -n "s/driver: //p")"'
 in_guest 'ip -br addr show dev eth0 | tr -s " " | sed "s/^/  /"'
 
@@ -185,8 +186,8 @@ print(f"  {'':8}{'frames':>10}{'MB':>9}{'bytes/frame':>13}{'interrupts':>12}  dr
 for name in "rx", "tx":
     q = dev[name]
     drops = ", ".join(f"{n} {why}" for why, n in q["drops"].items() if n) or "none"
-    print(f"  {name:8}{q['frames']:10}{q['bytes'] / 1e6:9.1f}{q['bytes'] / max(q['frames'], 1):13.0f}"
-          f"{q['calls']:12}  {drops}")
+    mean = q["bytes"] / max(q["frames"], 1)
+    print(f"  {name:8}{q['frames']:10}{q['bytes'] / 1e6:9.1f}{mean:13.0f}{q['calls']:12}  {drops}")
 control = dev["control"]
 print(f"  control {control['commands_ok']} commands obeyed, {control['commands_refused']} refused")
 TABLE

@@ -8,7 +8,7 @@ set -euo pipefail
 table() {
 	cat <<'TABLE'
 build    gcc libc6-dev make meson ninja-build pkg-config liburing-dev libjansson-dev scdoc
-demo     +build user-mode-linux iproute2 iputils-ping iperf3 ethtool
+demo     +build user-mode-linux kmod python3 iproute2 iputils-ping iperf3 ethtool
 test     +build +guest libcmocka-dev python3 python3-pytest git strace valgrind
 test     clang libclang-rt-14-dev clang-tidy clang-format cppcheck
 guest    user-mode-linux qemu-system-x86 busybox-static cpio kmod

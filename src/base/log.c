@@ -26,6 +26,7 @@ __attribute__((format(printf, 3, 0))) static void write_line(enum log_level leve
 	static const char *const names[] = { "error", "warning", "info", "debug" };
 	char line[LINE_MAX_LEN];
 	int saved = errno;
+	ssize_t done;
 	size_t len;
 
 	len = (size_t)snprintf(line, sizeof(line), "%s %s: ", names[level], name);
@@ -33,9 +34,8 @@ __attribute__((format(printf, 3, 0))) static void write_line(enum log_level leve
 	len += (size_t)vsnprintf(line + len, sizeof(line) - len, fmt, ap);
 	len = min_size(len, sizeof(line) - 2);
 	line[len++] = '\n';
-	/* Nobody is left to tell when standard error cannot be written. */
-	if (write(STDERR_FILENO, line, len) < 0)
-		len = 0;
+	done = write(STDERR_FILENO, line, len);
+	(void)done; /* nobody is left to tell */
 	errno = saved;
 }
 

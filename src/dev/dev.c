@@ -29,7 +29,7 @@ struct dev {
 	struct nic *nic;
 	struct endpoint *endpoint;
 	bool link_up;
-	bool ended; /* no more front ends */
+	bool ended;             /* no more front ends */
 	struct log_limit limit; /* of what front ends cause by coming and going */
 
 	/* While a front end is connected. */
@@ -71,7 +71,7 @@ static void op_resume(void *ctx)
 			continue;
 		rc = nic_start(dev->nic, r, &cfg);
 		if (rc < 0)
-			log_limited(&dev->vu.limit, LOG_LEVEL_WARN, dev->name,
+			log_limited(&dev->limit, LOG_LEVEL_WARN, dev->name,
 				    "cannot start a ring: index=%u error=%s", r, log_errname(rc));
 	}
 }
@@ -207,6 +207,9 @@ static void quiesced(void *ctx)
 static void front_end_came(void *ctx, int fd)
 {
 	struct dev *dev = ctx;
+	/* These count for the device, whoever is connected: else who reconnects floods the log. */
+	struct log_limit limit = dev->vu.limit;
+	uint64_t bad_messages = dev->vu.bad_messages;
 	struct vu_backend_cfg cfg = {
 		.name = dev->name,
 		.rings = NIC_RINGS,
@@ -227,6 +230,8 @@ static void front_end_came(void *ctx, int fd)
 	dev->connected = true;
 	work_src_init(&dev->src, dev->env.control, &connection_ops);
 	vu_backend_init(&dev->vu, &cfg, fd);
+	dev->vu.limit = limit;
+	dev->vu.bad_messages = bad_messages;
 	nic_guest_comes(dev->nic);
 	watch_for(dev, POLLIN);
 }

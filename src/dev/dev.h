@@ -20,7 +20,7 @@
 #include "wire/virtio_net.h"
 #include "work/worker.h"
 
-#define DEV_DRAIN_NS (100 * 1000 * 1000ULL)
+#define DEV_DRAIN_NS 100000000ULL /* 100 ms */
 
 struct dev_cfg {
 	const char *name; /* NULL: after the socket, or the descriptor */
@@ -51,7 +51,7 @@ struct dev_env {
 struct dev;
 
 /* Opens port and socket, begins to serve. 0, or -errno, logged with what to do about it. */
-int dev_new(struct dev **dev, const struct dev_cfg *cfg, const struct dev_env *env);
+int dev_new(struct dev **out, const struct dev_cfg *cfg, const struct dev_env *env);
 /* Disconnects the front end and serves no other; env.closed is called, now or at the latest shortly
  * after the drain deadline. */
 void dev_close(struct dev *dev);

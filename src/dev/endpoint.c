@@ -28,10 +28,10 @@ struct endpoint {
 	struct sockaddr_un addr;
 	bool made_socket; /* in the file system, to be removed */
 	bool busy;        /* a front end is there */
-	int current; /* its socket, borrowed */
-	int next; /* of one that came when that had hung up, -1: none */
+	int current;      /* its socket, borrowed */
+	int next;         /* of one that came when that had hung up, -1: none */
 	struct log_limit limit;
-	int fd;           /* listening, or the given one */
+	int fd; /* listening, or the given one */
 	struct work_src src;
 	struct io_file file;
 	bool watched;
@@ -44,9 +44,13 @@ struct endpoint {
 
 static int stale_socket(const struct sockaddr_un *addr)
 {
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	int rc;
+	struct stat st;
+	int fd, rc;
 
+	/* A file refuses connections, too; it is not ours to remove. */
+	if (lstat(addr->sun_path, &st) < 0 || !S_ISSOCK(st.st_mode))
+		return 0;
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return -errno;
 	rc = connect(fd, (const struct sockaddr *)addr, sizeof(*addr)) < 0 ? -errno : 0;
@@ -75,16 +79,16 @@ static int bind_path(struct endpoint *ep, const char **err)
 
 static int set_group(const struct endpoint *ep, const char **err)
 {
-	struct group *gr;
+	char names[4096];
+	struct group gr, *found = NULL;
 
 	if (ep->cfg.group == NULL)
 		return 0;
-	gr = getgrnam(ep->cfg.group); /* NOLINT(concurrency-mt-unsafe): the control thread alone */
-	if (gr == NULL) {
+	if (getgrnam_r(ep->cfg.group, &gr, names, sizeof(names), &found) != 0 || found == NULL) {
 		*err = "there is no such group";
 		return -ENOENT;
 	}
-	if (chown(ep->addr.sun_path, (uid_t)-1, gr->gr_gid) < 0) {
+	if (chown(ep->addr.sun_path, (uid_t)-1, gr.gr_gid) < 0) {
 		*err = "cannot give the socket to that group; are you in it?";
 		return -errno;
 	}
@@ -145,7 +149,7 @@ static void retry_later(struct endpoint *ep)
 /* Has the front end that is still being served closed its end? */
 static bool has_left(int fd)
 {
-	struct pollfd pfd = {.fd = fd, .events = POLLRDHUP};
+	struct pollfd pfd = { .fd = fd, .events = POLLRDHUP };
 
 	return poll(&pfd, 1, 0) == 1;
 }
@@ -168,6 +172,7 @@ static void take_in(struct endpoint *ep, int fd)
 static void accept_all(struct endpoint *ep)
 {
 	for (;;) {
+		/* cppcheck-suppress nullPointer; nobody wants the peer's address */
 		int fd = accept4(ep->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
 		if (fd >= 0) {
@@ -232,12 +237,14 @@ static const struct work_ops endpoint_ops = { .prepare = endpoint_prepare };
 
 static int set_path(struct endpoint *ep, const char **err)
 {
-	if (strlen(ep->cfg.path) >= sizeof(ep->addr.sun_path)) {
+	size_t len = strlen(ep->cfg.path);
+
+	if (len >= sizeof(ep->addr.sun_path)) {
 		*err = "a socket path can have 107 bytes at most";
 		return -ENAMETOOLONG;
 	}
 	ep->addr.sun_family = AF_UNIX;
-	strcpy(ep->addr.sun_path, ep->cfg.path);
+	memcpy(ep->addr.sun_path, ep->cfg.path, len + 1);
 	return 0;
 }
 

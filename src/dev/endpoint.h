@@ -29,7 +29,7 @@ struct endpoint_cfg {
 struct endpoint;
 
 /* 0 or -errno, with a static text in *@err that says what to do about it. */
-int endpoint_new(struct endpoint **ep, const struct endpoint_cfg *cfg, const char **err);
+int endpoint_new(struct endpoint **out, const struct endpoint_cfg *cfg, const char **err);
 /* Removes the socket that it made. */
 void endpoint_free(struct endpoint *ep);
 

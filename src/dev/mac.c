@@ -2,8 +2,8 @@
 /* A MAC address for a device that was given none. */
 #include "dev/mac.h"
 
+#include <ctype.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -34,17 +34,26 @@ void mac_for_name(uint8_t mac[VIRTIO_NET_MAC_LEN], const char *name)
 	mac[0] = (uint8_t)((mac[0] & 0xfc) | 0x02); /* local, unicast */
 }
 
+/* The value of a hexadecimal digit, or -1. */
+static int hex(char c)
+{
+	static const char digits[] = "0123456789abcdef";
+	const char *at = c != '\0' ? strchr(digits, tolower((unsigned char)c)) : NULL;
+
+	return at != NULL ? (int)(at - digits) : -1;
+}
+
 bool mac_parse(uint8_t mac[VIRTIO_NET_MAC_LEN], const char *text)
 {
 	static const uint8_t zero[VIRTIO_NET_MAC_LEN];
-	unsigned b[VIRTIO_NET_MAC_LEN];
-	int end = 0;
 
-	if (sscanf(text, "%2x:%2x:%2x:%2x:%2x:%2x%n", &b[0], &b[1], &b[2], &b[3], &b[4], &b[5],
-		   &end) != VIRTIO_NET_MAC_LEN ||
-	    text[end] != '\0')
-		return false;
-	for (int i = 0; i < VIRTIO_NET_MAC_LEN; i++)
-		mac[i] = (uint8_t)b[i];
+	/* "xx:" six times, with the end of the text in place of the last colon. */
+	for (unsigned i = 0; i < VIRTIO_NET_MAC_LEN; i++, text += 3) {
+		int high = hex(text[0]), low = high >= 0 ? hex(text[1]) : -1;
+
+		if (low < 0 || text[2] != (i + 1 < VIRTIO_NET_MAC_LEN ? ':' : '\0'))
+			return false;
+		mac[i] = (uint8_t)(high << 4 | low);
+	}
 	return (mac[0] & 1) == 0 && memcmp(mac, zero, sizeof(zero)) != 0;
 }

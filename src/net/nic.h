@@ -38,7 +38,7 @@ struct nic_cfg {
 };
 
 /* The worker must be running. 0 or -errno. */
-int nic_new(struct nic **nic, const struct nic_cfg *cfg);
+int nic_new(struct nic **out, const struct nic_cfg *cfg);
 /* All rings are quiesced. */
 void nic_free(struct nic *nic);
 

@@ -20,7 +20,7 @@
 #include "ring/vq.h"
 #include "work/worker.h"
 
-#define QUEUE_POLL_NS (1000 * 1000)
+#define QUEUE_POLL_NS 1000000ULL /* 1 ms */
 
 /* What a ring is started with; the descriptors are borrowed until it is stopped. */
 struct queue_cfg {
@@ -41,7 +41,7 @@ struct queue {
 	bool call_owed; /* the engine's array was full */
 	bool broken_told;
 	bool enabled;
-	bool parked; /* disabled, and not kicked since: the ring is not in use */
+	bool parked;          /* disabled, and not kicked since: the ring is not in use */
 	struct queue_cfg cfg; /* of a parked one */
 	struct work_watch kick_watch;
 	struct work_timer poll; /* without a kick */

@@ -27,7 +27,7 @@
 #include "port/port.h"
 
 /* Room for one largest frame and a few small ones; frames beyond it are dropped. */
-#define RX_BACKLOG_BYTES  (96 * 1024)
+#define RX_BACKLOG_BYTES  (96U << 10)
 #define RX_BACKLOG_FRAMES 64
 
 /* A frame of at least RX_LARGE bytes turns direct reads on; RX_SMALL_RUN smaller ones in a row off. */

@@ -33,7 +33,7 @@ struct scratch {
 	char *memory;                       /* of the slots; touched only as far as frames reach */
 };
 
-int scratch_new(struct scratch **s);
+int scratch_new(struct scratch **out);
 void scratch_free(struct scratch *s);
 
 /* Empties it when @round is not the one that filled it. */

@@ -114,9 +114,9 @@ static int64_t find_place(const struct loop *l, uint32_t len)
 	if (end > first->at && LOOP_BYTES - end >= len)
 		return end;
 	if (end > first->at)
-		return first->at > len ? 0 : -1;
-	/* It has come around. A gap of at least one byte keeps full and empty apart. */
-	return first->at - end > len ? (int64_t)end : -1;
+		return first->at >= len ? 0 : -1;
+	/* It has come around. */
+	return first->at - end >= len ? (int64_t)end : -1;
 }
 
 static void swap_macs(uint8_t *frame)

@@ -366,6 +366,9 @@ static void tap_detach(struct port *port)
 	tap_abandon(port);
 	t->recv_cnt = t->recv_next = 0;
 	io_watch_cancel(tap_io(t), &t->readable.io);
+	/* A poll that is still in the kernel would keep the tap open after close(): busy for the next
+	 * who opens it, and there for who wants it gone. */
+	io_enter(tap_io(t), 0);
 	io_file_del(tap_io(t), &t->file);
 	t->link.worker = NULL;
 }

@@ -126,7 +126,7 @@ struct work_config {
 #define WORK_ROUND_SRCS    128
 
 /* Makes a worker for the calling thread; io errors as io_new(). */
-int worker_new(struct worker **w, const struct work_config *cfg);
+int worker_new(struct worker **out, const struct work_config *cfg);
 void worker_free(struct worker *w);
 /* Runs rounds until worker_stop(). 0, or -errno when the engine broke. */
 int worker_run(struct worker *w);
@@ -135,7 +135,7 @@ void worker_stop(struct worker *w);
 
 /* Makes a worker and runs it in a thread of its own; returns when it is up. Joined by worker_join(),
  * which stops and frees it. The caller's thread. */
-int worker_spawn(struct worker **w, const struct work_config *cfg);
+int worker_spawn(struct worker **out, const struct work_config *cfg);
 void worker_join(struct worker *w);
 
 struct io *worker_io(struct worker *w);

@@ -2,7 +2,7 @@
 """What a User-mode Linux guest can do with its NIC: traffic, offloads, MTU, link, control queue."""
 
 import json
-import os
+import subprocess
 
 import pytest
 import uml
@@ -80,7 +80,7 @@ def test_tcp(lab, bulk):
 @pytest.mark.parametrize("reverse", ["", "-R"])
 def test_udp(lab, reverse):
     server = uml.spawn(["iperf3", "-s", "-1", "-B", lab.std.net.host],
-                       stdout=open(os.devnull, "w"))
+                       stdout=subprocess.DEVNULL)
     try:
         uml.wait_for("iperf3", lambda: ":5201" in uml.sh("ss -Hltn"))
         out = lab.guest.run(f"iperf3 -J -u -b 20M -l 1200 -t 1 -c {lab.std.net.host} {reverse}")

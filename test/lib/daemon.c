@@ -120,6 +120,16 @@ void test_engine(const char *io)
 	setvbuf(stdout, NULL, _IOLBF, 0);
 }
 
+int test_both(const struct CMUnitTest *tests, size_t cnt)
+{
+	int failed;
+
+	test_engine("uring");
+	failed = _cmocka_run_group_tests("uring", tests, cnt, NULL, NULL);
+	test_engine("plain");
+	return failed + _cmocka_run_group_tests("plain", tests, cnt, NULL, NULL);
+}
+
 int test_teardown(void **state)
 {
 	test_over();

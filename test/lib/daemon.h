@@ -10,6 +10,7 @@
 
 #include <jansson.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -80,9 +81,9 @@ void test_seed(uint32_t seed);
 
 /* Runs @tests (of cmocka) with both engines; what main() returns. UVHOST_TEST=test_some* in the
  * environment runs those only. */
-#define TEST_BOTH(tests)                                                          \
-	(test_engine("uring"), cmocka_run_group_tests_name("uring", tests, NULL, NULL)) + \
-		(test_engine("plain"), cmocka_run_group_tests_name("plain", tests, NULL, NULL))
+#define TEST_BOTH(tests) test_both(tests, sizeof(tests) / sizeof((tests)[0]))
+struct CMUnitTest;
+int test_both(const struct CMUnitTest *tests, size_t cnt);
 void test_engine(const char *io);
 /* As a teardown of every test. */
 int test_teardown(void **state);

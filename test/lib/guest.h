@@ -86,6 +86,7 @@ struct guest_ring {
 	uint16_t *spare; /* slots that are free, a stack */
 	unsigned spare_cnt;
 	unsigned kicks, calls; /* written, taken */
+	bool by_hand; /* the test writes and reads this ring itself */
 };
 
 struct guest_sent {
@@ -197,6 +198,10 @@ bool guest_publish(struct guest *g, unsigned idx);
 void guest_flood(struct guest *g, unsigned cnt, uint32_t len);
 /* A control command; its answer. */
 uint8_t guest_command(struct guest *g, uint8_t class, uint8_t cmd, const void *data, uint32_t len);
+
+/* For on_frame: any frame may come. */
+void guest_ignore_frame(struct guest *g, const struct virtio_net_hdr *hdr, const uint8_t *frame,
+			uint32_t len);
 
 /* Takes what has come back, posts receive buffers anew; how many chains. */
 unsigned guest_reap(struct guest *g);

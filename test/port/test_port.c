@@ -85,6 +85,12 @@ static struct rig *rig_of(void **state)
 
 /* ---- life ---- */
 
+static void do_arm(struct rig *r, void *unused)
+{
+	EXPECT(r, !r->ops->arm_recv(r->port));
+}
+
+/* At once: whatever waited on the port has let go of it. */
 static void test_reopen(void **state)
 {
 	struct rig *r = rig_of(state);
@@ -94,6 +100,7 @@ static void test_reopen(void **state)
 	before = count_fds();
 	for (unsigned i = 0; i < 100; i++) {
 		rig_up(r);
+		rig_data(r, do_arm, NULL);
 		rig_down(r);
 	}
 	assert_int_equal(count_fds(), before);
@@ -211,6 +218,29 @@ static void do_pieces(struct rig *r, void *unused)
 	frame_make(r, &frames[7], 7, 1024, 1024);
 	send_frames(r, frames, 8);
 	enter(r);
+}
+
+static void do_large_pieces(struct rig *r, void *unused)
+{
+	frame_make(r, &frames[0], 0, 65000, 1024);
+	/* Most of it in the first piece. */
+	frames[0].iov[0].iov_len = 65000 - 1023;
+	for (unsigned i = 1; i < 1024; i++)
+		frames[0].iov[i] = (struct iovec){ r->bytes + r->bytes_used - 1024 + i, 1 };
+	send_frames(r, frames, 1);
+	enter(r);
+}
+
+static void test_large_pieces(void **state)
+{
+	struct rig *r = rig_of(state);
+
+	for (unsigned round = 0; round < 5; round++) {
+		rig_data(r, do_large_pieces, NULL);
+		wait_sent(r, 1);
+		assert_int_equal(r->res[0], 0);
+		forget_sent(r);
+	}
 }
 
 static void test_pieces(void **state)
@@ -555,11 +585,6 @@ static void test_small_room(void **state)
 		rig_data(b->r, do_small_room, b);
 }
 
-static void do_arm(struct rig *r, void *arg)
-{
-	EXPECT(r, !r->ops->arm_recv(r->port));
-}
-
 static void do_inject(struct rig *r, void *arg)
 {
 	frame_make(r, &frames[0], 0, 60, 1);
@@ -622,6 +647,7 @@ static const struct CMUnitTest cases[] = {
 	cmocka_unit_test(test_send_64),
 	cmocka_unit_test(test_send_512),
 	cmocka_unit_test(test_pieces),
+	cmocka_unit_test(test_large_pieces),
 	cmocka_unit_test(test_odd_frames),
 	cmocka_unit_test(test_no_harvest),
 	cmocka_unit_test(test_full_array),

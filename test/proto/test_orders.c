@@ -257,11 +257,6 @@ static void uml_unload(bool no_kick_pending)
 	guest_untouched(&g);
 }
 
-static void ignore_frame(struct guest *from, const struct virtio_net_hdr *hdr, const uint8_t *frame,
-			 uint32_t len)
-{
-}
-
 /* ... and loads it again: NUM, BASE and ADDR of rings that were never stopped. */
 static void uml_reload(void)
 {
@@ -299,7 +294,7 @@ static void test_uml_reload(void **state)
 			MUST(guest_send(&g, 300, NULL, NULL, 0));
 		guest_kick(&g, GUEST_TX);
 		/* Frames of before the reload may come after it. */
-		g.on_frame = ignore_frame;
+		g.on_frame = guest_ignore_frame;
 		uml_unload(true);
 		uml_reload();
 	}
