@@ -12,7 +12,6 @@ import pytest
 import uml
 
 uml.require()
-pytestmark = pytest.mark.usefixtures("namespace")
 
 # Datagrams to a port where nobody listens: ADDRESS PACKETS-A-SECOND
 FLOOD = """
@@ -29,6 +28,13 @@ while True:
             pass
     time.sleep(0.005)
 """
+
+
+@pytest.fixture(autouse=True)
+def namespace():
+    """A fresh one each, so that no tap is left over."""
+    with uml.Namespace():
+        yield
 
 
 @contextlib.contextmanager

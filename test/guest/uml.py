@@ -94,8 +94,8 @@ class Daemon:
     def __init__(self, *args, sockets=()):
         self.args = args
         self.sockets = sockets
-        self.log = tempfile.TemporaryFile("a+")
-        self.out = tempfile.TemporaryFile("a+")
+        self.log = tempfile.TemporaryFile()
+        self.out = tempfile.TemporaryFile()
 
     def __enter__(self):
         self.proc = spawn([os.environ["UVHOSTD"], *self.args], stdin=subprocess.DEVNULL,
@@ -128,8 +128,7 @@ class Daemon:
         return True
 
     def messages(self):
-        self.log.seek(0)
-        return self.log.read()
+        return written(self.log)
 
     def stats(self):
         """The counters: a dictionary, with the devices by name."""
@@ -141,13 +140,17 @@ class Daemon:
         return stats
 
     def _lines(self):
-        self.out.seek(0)
-        return [line for line in self.out.read().splitlines(keepends=True) if line.endswith("\n")]
+        return [line for line in written(self.out).splitlines(True) if line.endswith("\n")]
 
     def cpu_seconds(self):
         """What all threads have used of the processor."""
         tasks = pathlib.Path(f"/proc/{self.proc.pid}/task").iterdir()
         return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+
+
+def written(file):
+    """What a child has written to a file; its position, which is shared, stays where it is."""
+    return os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0).decode(errors="replace")
 
 
 def listens(path):
@@ -167,7 +170,7 @@ class Guest:
     def __enter__(self):
         self.line, theirs = socket.socketpair()
         fd = theirs.fileno()
-        self.console = open(self.folder / f"{self.name}.console", "a+", errors="replace")
+        self.console = tempfile.TemporaryFile()
         # In a process namespace of its own: all its helpers end with it.
         self.proc = spawn(
             ["unshare", "--pid", "--fork", "--kill-child", "timeout", "-k", "5", GUEST_SECONDS,
@@ -180,8 +183,7 @@ class Guest:
 
     def __exit__(self, exc_type, *_):
         if exc_type is not None:
-            self.console.seek(0)
-            print(f"{self.name}:\n{self.console.read()[-3000:]}")
+            print(f"{self.name}:\n{written(self.console)[-3000:]}")
         self.kill()
         self.console.close()
 

@@ -118,6 +118,30 @@ static uint32_t payload_size(uint32_t request)
 	}
 }
 
+/* More descriptors than any message can have. */
+static void send_many_fds(unsigned cnt)
+{
+	struct vhost_user_hdr hdr = { .request = VHOST_USER_GET_FEATURES,
+				      .flags = VHOST_USER_VERSION };
+	union {
+		struct cmsghdr align;
+		char buf[CMSG_SPACE(64 * sizeof(int))];
+	} room = { .align = { .cmsg_len = CMSG_LEN(cnt * sizeof(int)),
+			      .cmsg_level = SOL_SOCKET,
+			      .cmsg_type = SCM_RIGHTS } };
+	struct iovec iov = { .iov_base = &hdr, .iov_len = sizeof(hdr) };
+	struct msghdr mh = { .msg_iov = &iov,
+			     .msg_iovlen = 1,
+			     .msg_control = room.buf,
+			     .msg_controllen = CMSG_SPACE(cnt * sizeof(int)) };
+
+	connected();
+	for (unsigned i = 0; i < cnt; i++)
+		memcpy(CMSG_DATA(&room.align) + i * sizeof(int), &fe.fd, sizeof(int));
+	if (sendmsg(fe.fd, &mh, MSG_NOSIGNAL) < 0)
+		vu_frontend_close(&fe);
+}
+
 /* Field case 28: each message with 0 to 8 descriptors, of right and wrong size, again and again. */
 static void test_fd_flood(void **state)
 {
@@ -140,6 +164,7 @@ static void test_fd_flood(void **state)
 				hdr.size = i % 16;
 			send_any(&hdr, payload, fds, i % 2 == 0 ? VU_MSG_FDS_MAX : i % 9);
 		}
+		send_many_fds(9 + i % 50);
 		if (i % 50 == 0) {
 			settle();
 			/* One ring each has a kick, a call and an error descriptor at most. */

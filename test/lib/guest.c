@@ -142,9 +142,10 @@ static void lay_ring(struct guest *g, struct guest_ring *r)
 		   has(g, F_IN_ORDER));
 	r->chk.at = check_at;
 	r->chk.ctx = g;
+	r->spare_first = 0;
 	r->spare_cnt = r->num;
 	for (uint16_t i = 0; i < r->num; i++)
-		r->spare[i] = (uint16_t)(r->num - 1 - i);
+		r->spare[i] = i;
 	drvq_call_off(&r->q);
 }
 
@@ -461,18 +462,34 @@ void frame_swap(uint8_t *frame)
 	memcpy(frame + MAC_LEN, mac, MAC_LEN);
 }
 
+struct guest_slot *guest_spare(struct guest_ring *r)
+{
+	return r->spare_cnt == 0 ? NULL : &r->slots[r->spare[r->spare_first]];
+}
+
+void guest_take_spare(struct guest_ring *r)
+{
+	MUST(r->spare_cnt > 0);
+	r->spare_first = (r->spare_first + 1) % r->num;
+	r->spare_cnt--;
+}
+
+static void give_spare(struct guest_ring *r, const struct guest_slot *slot)
+{
+	r->spare[(r->spare_first + r->spare_cnt++) % r->num] = (uint16_t)(slot - r->slots);
+}
+
 /* Lays @len bytes out as the pieces of a chain, gaps between them; copies @bytes there (NULL: fills
  * with PREFILL). The slot, or NULL when the ring is full. */
 static struct guest_slot *lay_chain(struct guest_ring *r, const void *bytes, const uint32_t *lens,
 				    unsigned cnt)
 {
-	struct guest_slot *slot;
+	struct guest_slot *slot = guest_spare(r);
 	uint32_t gap = cnt > 32 ? 1 : GUEST_GAP;
 	uint64_t at;
 
-	if (r->spare_cnt == 0)
+	if (slot == NULL)
 		return NULL;
-	slot = &r->slots[r->spare[r->spare_cnt - 1]];
 	if (slot->bufs == NULL)
 		slot->bufs = malloc(CHAIN_MAX * sizeof(slot->bufs[0]));
 	MUST(slot->bufs != NULL && cnt <= CHAIN_MAX);
@@ -499,7 +516,7 @@ static bool add_chain(struct guest_ring *r, struct guest_slot *slot, unsigned ou
 	if (slot == NULL ||
 	    drvq_add(&r->q, slot->bufs, out_cnt, slot->cnt - out_cnt, slot) == -ENOSPC)
 		return false;
-	r->spare_cnt--;
+	guest_take_spare(r);
 	return true;
 }
 
@@ -713,7 +730,7 @@ static unsigned reap_ring(struct guest *g, struct guest_ring *r)
 		if (drvq_get(&r->q, &used) != 1)
 			FAIL("%s: the driver's side does not agree", r->chk.name);
 		slot = used.token;
-		r->spare[r->spare_cnt++] = (uint16_t)(slot - r->slots);
+		give_spare(r, slot);
 		if (r->idx == GUEST_RX)
 			take_rx(g, slot, used.len);
 		if (r->idx == GUEST_TX) {
@@ -793,7 +810,7 @@ void guest_exchange(struct guest *g, unsigned cnt, uint32_t len, unsigned window
 uint8_t guest_command(struct guest *g, uint8_t class, uint8_t cmd, const void *data, uint32_t len)
 {
 	struct guest_ring *r = &g->rings[GUEST_CTRL];
-	struct guest_slot *slot = &r->slots[r->spare[r->spare_cnt - 1]];
+	struct guest_slot *slot = guest_spare(r);
 	const uint32_t lens[] = { 2, len, 1 };
 	uint8_t bytes[4096] = { class, cmd };
 	struct pollfd pfd = { .fd = r->call, .events = POLLIN };
@@ -815,7 +832,7 @@ uint8_t guest_command(struct guest *g, uint8_t class, uint8_t cmd, const void *d
 	}
 	EQ(ret, 1);
 	EQ(used.len, 1);
-	r->spare[r->spare_cnt++] = (uint16_t)(slot - r->slots);
+	give_spare(r, slot);
 	answer = guest_at(g, slot->bufs[2].addr.v);
 	MUST(*answer != PREFILL);
 	return *answer;

@@ -83,8 +83,9 @@ struct guest_ring {
 	int kick, call, err;
 	uint32_t stride;
 	struct guest_slot *slots;
-	uint16_t *spare; /* slots that are free, a stack */
-	unsigned spare_cnt;
+	/* Free slots, in the order of their return: all take part. */
+	uint16_t *spare;
+	unsigned spare_first, spare_cnt;
 	unsigned kicks, calls; /* written, taken */
 	bool by_hand; /* the test writes and reads this ring itself */
 };
@@ -189,6 +190,9 @@ bool guest_send_raw(struct guest *g, const void *bytes, uint32_t len, const uint
 		    unsigned cnt);
 /* Adds a receive buffer in pieces of @lens. */
 bool guest_post(struct guest *g, const uint32_t *lens, unsigned cnt);
+/* The next free slot; takes it, for a chain that the test adds to the queue itself. */
+struct guest_slot *guest_spare(struct guest_ring *r);
+void guest_take_spare(struct guest_ring *r);
 /* As many of cfg.rx_buf bytes as fit. */
 void guest_refill(struct guest *g);
 /* Publishes; kicks if the device wants it. guest_publish() only says whether it does. */

@@ -464,6 +464,26 @@ static void test_polled(void **state)
 	down(&d);
 }
 
+/* Frames for the guest that was there before are not for this one. */
+static void test_stale_frames(void **state)
+{
+	struct guest_cfg cfg = { .no_refill = true };
+	struct daemon d;
+
+	DAEMON_START(&d, "loop:");
+	for (unsigned i = 0; i < 10; i++) {
+		guest_up(&g, &cfg, d.path[0]);
+		guest_flood(&g, 10, 100);
+		GUEST_UNTIL(&g, guest_tx_done(&g));
+		guest_down(&g);
+		guest_up(&g, NULL, d.path[0]);
+		guest_exchange(&g, 20, 200, 10);
+		guest_down(&g);
+		daemon_count_wait(&d, 0, "rx.drops.stale", 10 * (i + 1));
+	}
+	daemon_stop(&d);
+}
+
 /* Field cases 35 and 164: set-up and tear-down beside a device that is busy. */
 static void test_beside(void **state)
 {
@@ -491,7 +511,7 @@ int main(void)
 		TEST(test_garbage_while_running), TEST(test_used_elements), TEST(test_no_kick),
 		TEST(test_kick_before_enable), TEST(test_reconnect), TEST(test_many_connects),
 		TEST(test_second_client),  TEST(test_kick_and_stop), TEST(test_polled),
-		TEST(test_beside),
+		TEST(test_beside),	   TEST(test_stale_frames),
 	};
 
 	return TEST_BOTH(tests);
