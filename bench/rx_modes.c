@@ -41,11 +41,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#define HDR_LEN	    12
+#define HDR_LEN     12
 #define FRAME_MAX   (65535 + ETH_HLEN)
 #define BURST_MAX   64
 #define SLOT_LEN    (FRAME_MAX + 2123) /* as in src/net/scratch.h */
-#define GUEST_BYTES (8 << 20)	       /* what a guest's buffers go round in */
+#define GUEST_BYTES (8 << 20)          /* what a guest's buffers go round in */
 #define DIRECT_BUFS 64
 #define GSO_SIZE    1448
 #define QUEUE_LEN   1024
@@ -56,8 +56,8 @@ enum kind { SLOTS, DIRECT, FIRST, HYBRID };
 struct mode {
 	const char *name;
 	enum kind kind;
-	unsigned burst;	    /* 0: adapts, 4 to 64 */
-	unsigned large;	    /* hybrid: a frame of this size turns direct reads on */
+	unsigned burst;     /* 0: adapts, 4 to 64 */
+	unsigned large;     /* hybrid: a frame of this size turns direct reads on */
 	unsigned small_run; /* hybrid: so many smaller ones in a row off */
 };
 
@@ -110,7 +110,8 @@ static void pin(int cpu)
 
 	CPU_ZERO(&set);
 	CPU_SET(cpu, &set);
-	sched_setaffinity(0, sizeof(set), &set); /* with one processor the figures are worse, no more */
+	sched_setaffinity(0, sizeof(set),
+			  &set); /* with one processor the figures are worse, no more */
 }
 
 /* ---- the reader ---- */
@@ -144,8 +145,7 @@ static void enter(struct reader *r, unsigned wait)
 	r->calls++;
 	if (io_uring_submit_and_wait(&r->ring, wait) < 0)
 		die("io_uring_enter");
-	io_uring_for_each_cqe(&r->ring, head, cqe)
-	{
+	io_uring_for_each_cqe(&r->ring, head, cqe) {
 		n++;
 		if (cqe->user_data < BURST_MAX)
 			r->res[cqe->user_data] = cqe->res;
@@ -238,7 +238,8 @@ static unsigned read_first(struct reader *r, unsigned burst)
 		if (len == 0)
 			continue;
 		if (i != got) {
-			memcpy(to + HDR_LEN, guest_at(r, base + i) + HDR_LEN, len < room ? len : room);
+			memcpy(to + HDR_LEN, guest_at(r, base + i) + HDR_LEN,
+			       len < room ? len : room);
 			r->moved++;
 		}
 		memcpy(to, r->hdrs[i], HDR_LEN);
@@ -399,8 +400,7 @@ static int open_tap(struct ifreq *ifr)
 
 	if (conf >= 0 && write(conf, "1", 1) == 1)
 		close(conf);
-	*ifr = (struct ifreq){ .ifr_name = "rx0",
-			       .ifr_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR };
+	*ifr = (struct ifreq){ .ifr_name = "rx0", .ifr_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR };
 	if (fd < 0 || ioctl(fd, TUNSETIFF, ifr) < 0 || ioctl(fd, TUNSETVNETHDRSZ, &hdr_len) < 0 ||
 	    ioctl(fd, TUNSETOFFLOAD, TUN_F_CSUM | TUN_F_TSO4) < 0)
 		die("tap");
@@ -457,8 +457,8 @@ static void print_run(const char *load, const struct reader *r, const struct tra
 	printf("{\"load\":\"%s\",\"mode\":\"%s\",\"guest_buf\":%u,\"len\":%u,\"between\":%u,"
 	       "\"every\":%u,\"frames\":%lu,\"cpu_ns\":%lu,\"wall_ns\":%lu,\"calls\":%lu,"
 	       "\"moved\":%lu}\n",
-	       load, r->mode->name, r->guest_buf, t->len, t->between, t->every, frames, cpu_ns, wall_ns,
-	       r->calls, r->moved);
+	       load, r->mode->name, r->guest_buf, t->len, t->between, t->every, frames, cpu_ns,
+	       wall_ns, r->calls, r->moved);
 }
 
 /* What a pair of looks at both clocks costs by itself. */
@@ -564,7 +564,7 @@ static const struct mode hybrids[] = {
 
 static const unsigned lens[] = { 64, 512, 1500, 4096, 9000, 16384, 32768, 65214 };
 static const unsigned guest_bufs[] = { 1536, 4096 }; /* of new rings; what Linux adapts to */
-#define MIX_LEN	    65214
+#define MIX_LEN     65214
 #define MIX_BETWEEN 66
 static const unsigned mixes[] = { 2, 5, 17, 65 };
 

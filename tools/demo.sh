@@ -169,10 +169,10 @@ heading "TCP, guest to host ($seconds s of iperf3)"
 in_guest "$iperf" | received
 heading "TCP, host to guest"
 in_guest "$iperf -R" | received
-heading "UDP, guest to host (20 Mbit/s wanted)"
-in_guest "$iperf -u -b 20M -l 1400" | received
-heading "UDP, host to guest (20 Mbit/s wanted)"
-in_guest "$iperf -u -b 20M -l 1400 -R" | received
+heading "UDP, guest to host (5 Mbit/s wanted)"
+in_guest "$iperf -u -b 5M -l 1400" | received
+heading "UDP, host to guest (5 Mbit/s wanted)"
+in_guest "$iperf -u -b 5M -l 1400 -R" | received
 
 heading "The guest powers off, uvhostd ends; its counters"
 echo power_off >&3

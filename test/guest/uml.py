@@ -164,6 +164,7 @@ class Guest:
 
     def __init__(self, path, folder, name="guest"):
         self.path, self.folder, self.name = path, pathlib.Path(folder), name
+        self.nic = f"virtio_uml.device={path}:1"
         self.buffer = b""
         self.booted = False
 
@@ -176,7 +177,7 @@ class Guest:
             ["unshare", "--pid", "--fork", "--kill-child", "timeout", "-k", "5", GUEST_SECONDS,
              "linux.uml", "mem=256M", "rootfstype=hostfs", "root=/dev/root", "ro",
              f"init={HERE / 'init.sh'}", "con=null", "con0=fd:0,fd:1", f"ssl0=fd:{fd},fd:{fd}",
-             f"uml_dir={self.folder}", f"umid={self.name}", f"virtio_uml.device={self.path}:1"],
+             f"uml_dir={self.folder}", f"umid={self.name}", self.nic],
             stdin=subprocess.DEVNULL, stdout=self.console, stderr=subprocess.STDOUT, pass_fds=[fd])
         theirs.close()
         return self

@@ -179,12 +179,12 @@ static void test_fd_flood(void **state)
 /* Field case 26: every message with an index, with indexes that there are not. */
 static void test_bad_index(void **state)
 {
-	static const uint32_t idxs[] = { 3, 0xff, 0x100, 0x101, 0x10000, 0x10001, 0x80000000,
-					 0xffff0001, 0xffffffff };
-	static const uint32_t requests[] = { VHOST_USER_SET_VRING_NUM, VHOST_USER_SET_VRING_BASE,
-					     VHOST_USER_SET_VRING_ENABLE,
-					     VHOST_USER_SET_VRING_KICK, VHOST_USER_SET_VRING_CALL,
-					     VHOST_USER_SET_VRING_ERR };
+	static const uint32_t idxs[] = { 3,       0xff,       0x100,      0x101,     0x10000,
+					 0x10001, 0x80000000, 0xffff0001, 0xffffffff };
+	static const uint32_t requests[] = {
+		VHOST_USER_SET_VRING_NUM,  VHOST_USER_SET_VRING_BASE, VHOST_USER_SET_VRING_ENABLE,
+		VHOST_USER_SET_VRING_KICK, VHOST_USER_SET_VRING_CALL, VHOST_USER_SET_VRING_ERR
+	};
 	struct vhost_user_vring_addr addr = { 0 };
 
 	open_daemon();
@@ -212,7 +212,9 @@ static void test_bad_index(void **state)
 /* Field cases 18 and 30: sizes that are none are refused, the others cost nothing. */
 static void test_bad_num(void **state)
 {
-	static const uint32_t nums[] = { 0, 3, 255, 2048, 32768, 65535, 0x10000, 0x10100, 0xffffffff };
+	static const uint32_t nums[] = {
+		0, 3, 255, 2048, 32768, 65535, 0x10000, 0x10100, 0xffffffff
+	};
 	long rss;
 
 	open_daemon();
@@ -224,7 +226,8 @@ static void test_bad_num(void **state)
 	}
 	rss = daemon_rss_kib(&d);
 	for (unsigned i = 0; i < test_scale(20000); i++)
-		OK(vu_frontend_vring_state(&g.fe, VHOST_USER_SET_VRING_NUM, GUEST_CTRL, 1u << i % 11));
+		OK(vu_frontend_vring_state(&g.fe, VHOST_USER_SET_VRING_NUM, GUEST_CTRL,
+					   1u << i % 11));
 	MUST(daemon_rss_kib(&d) - rss < (test_sanitized() ? 65536 : 1024));
 	guest_exchange(&g, 20, 100, 16);
 	guest_down(&g);
@@ -339,7 +342,8 @@ static void test_fuzz(void **state)
 					      .flags = VHOST_USER_VERSION,
 					      .size = payload_size(request) };
 		const int fds[VU_MSG_FDS_MAX] = { request == VHOST_USER_SET_MEM_TABLE ?
-							  g.memfd : g.rings[i % 2].kick,
+							  g.memfd :
+							  g.rings[i % 2].kick,
 						  g.rings[0].call, g.rings[1].call };
 		unsigned fd_cnt = request == VHOST_USER_SET_MEM_TABLE ||
 				  (request >= VHOST_USER_SET_VRING_KICK &&
@@ -405,8 +409,9 @@ static void test_out_of_fds(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_fd_flood), TEST(test_bad_index),   TEST(test_bad_num), TEST(test_framing),
-		TEST(test_never_reads), TEST(test_fuzz),     TEST(test_out_of_fds),
+		TEST(test_fd_flood),   TEST(test_bad_index),   TEST(test_bad_num),
+		TEST(test_framing),    TEST(test_never_reads), TEST(test_fuzz),
+		TEST(test_out_of_fds),
 	};
 
 	return TEST_BOTH(tests);

@@ -20,10 +20,10 @@
 #include "port/net_ns.h"
 #include "raw.h"
 
-#define NEXT	 VRING_DESC_F_NEXT
-#define WRITE	 VRING_DESC_F_WRITE
+#define NEXT     VRING_DESC_F_NEXT
+#define WRITE    VRING_DESC_F_WRITE
 #define INDIRECT VRING_DESC_F_INDIRECT
-#define NOWHERE	 0x10000ULL
+#define NOWHERE  0x10000ULL
 
 static struct guest g;
 static struct neighbour *nb;
@@ -77,24 +77,30 @@ static const struct bad_chain tx_chains[] = {
 	{ "3: a table of 8 bytes", { { TABLE, 8, INDIRECT, 0 } }, { { GOOD, 100, 0, 0 } } },
 	{ "3: a table of 0 bytes", { { TABLE, 0, INDIRECT, 0 } }, { { GOOD, 100, 0, 0 } } },
 	{ "3: a table of 24 bytes", { { TABLE, 24, INDIRECT, 0 } }, { { GOOD, 100, 0, 0 } } },
-	{ "3: a table and a next", { { TABLE, 32, INDIRECT | NEXT, 1 }, { GOOD, 60, 0, 0 } },
+	{ "3: a table and a next",
+	  { { TABLE, 32, INDIRECT | NEXT, 1 }, { GOOD, 60, 0, 0 } },
 	  { { GOOD, 100, 0, 0 } } },
-	{ "3: a table that loops", { { TABLE, 32, INDIRECT, 0 } },
+	{ "3: a table that loops",
+	  { { TABLE, 32, INDIRECT, 0 } },
 	  { { GOOD, 10, NEXT, 1 }, { GOOD, 10, NEXT, 0 } } },
 	{ "4: a table outside memory", { { NOWHERE, 32, INDIRECT, 0 } }, { { 0 } } },
 	{ "4: a buffer beyond the end", { { CROSS, 100, 0, 0 } }, { { 0 } } },
 	{ "13: address nowhere", { { NOWHERE, 100, 0, 0 } }, { { 0 } } },
-	{ "13: second buffer nowhere", { { GOOD, 30, NEXT, 1 }, { NOWHERE, 100, 0, 0 } }, { { 0 } } },
+	{ "13: second buffer nowhere",
+	  { { GOOD, 30, NEXT, 1 }, { NOWHERE, 100, 0, 0 } },
+	  { { 0 } } },
 	{ "14: address 0", { { 0, 100, 0, 0 } }, { { 0 } } },
 	{ "14: address all ones", { { ~0ULL, 100, 0, 0 } }, { { 0 } } },
 	{ "14: address at the end", { { END, 100, 0, 0 } }, { { 0 } } },
 	{ "10: a buffer to write", { { GOOD, 100, WRITE, 0 } }, { { 0 } } },
 	{ "10: one to write behind", { { GOOD, 100, NEXT, 1 }, { GOOD, 9, WRITE, 0 } }, { { 0 } } },
-	{ "10: to read behind to write", { { GOOD, 9, WRITE | NEXT, 1 }, { GOOD, 99, 0, 0 } },
+	{ "10: to read behind to write",
+	  { { GOOD, 9, WRITE | NEXT, 1 }, { GOOD, 99, 0, 0 } },
 	  { { 0 } } },
 	{ "20: next is none", { { GOOD, 50, NEXT, 0xffff } }, { { 0 } } },
 	{ "22: lengths over 32 bits",
-	  { { GOOD, 0xffffffff, NEXT, 1 }, { GOOD, 0xffffffff, 0, 0 } }, { { 0 } } },
+	  { { GOOD, 0xffffffff, NEXT, 1 }, { GOOD, 0xffffffff, 0, 0 } },
+	  { { 0 } } },
 	{ "7: no bytes", { { GOOD, 0, 0, 0 } }, { { 0 } } },
 	{ "7: a header only", { { GOOD, 12, 0, 0 } }, { { 0 } } },
 	{ "6: a byte", { { GOOD, 1, 0, 0 } }, { { 0 } } },
@@ -103,19 +109,23 @@ static const struct bad_chain tx_chains[] = {
 
 static const struct bad_chain rx_chains[] = {
 	{ "1: a loop of one empty descriptor", { { GOOD, 0, NEXT | WRITE, 0 } }, { { 0 } } },
-	{ "1: a loop of two", { { GOOD, 0, NEXT | WRITE, 1 }, { GOOD, 0, NEXT | WRITE, 0 } },
+	{ "1: a loop of two",
+	  { { GOOD, 0, NEXT | WRITE, 1 }, { GOOD, 0, NEXT | WRITE, 0 } },
 	  { { 0 } } },
-	{ "3: a table's next behind it", { { TABLE, 16, INDIRECT, 0 } },
+	{ "3: a table's next behind it",
+	  { { TABLE, 16, INDIRECT, 0 } },
 	  { { GOOD, 2000, NEXT | WRITE, 9 } } },
 	{ "4: beyond the end", { { CROSS, 2000, WRITE, 0 } }, { { 0 } } },
 	{ "14: nowhere", { { NOWHERE, 2000, WRITE, 0 } }, { { 0 } } },
 	{ "14: all ones", { { ~0ULL - 99, 2000, WRITE, 0 } }, { { 0 } } },
 	{ "10: a buffer to read", { { GOOD, 2000, 0, 0 } }, { { 0 } } },
-	{ "10: to read behind to write", { { GOOD, 50, WRITE | NEXT, 1 }, { GOOD, 2000, 0, 0 } },
+	{ "10: to read behind to write",
+	  { { GOOD, 50, WRITE | NEXT, 1 }, { GOOD, 2000, 0, 0 } },
 	  { { 0 } } },
 	{ "7: no bytes", { { GOOD, 0, WRITE, 0 } }, { { 0 } } },
 	{ "22: lengths over 32 bits",
-	  { { GOOD, 0xffffffff, NEXT | WRITE, 1 }, { GOOD, 0xffffffff, WRITE, 0 } }, { { 0 } } },
+	  { { GOOD, 0xffffffff, NEXT | WRITE, 1 }, { GOOD, 0xffffffff, WRITE, 0 } },
+	  { { 0 } } },
 };
 
 static uint64_t place(uint64_t addr, uint64_t buf)
@@ -204,7 +214,8 @@ static void test_tx_chains(void **state)
 /* Field case 3: without the feature a table is none, however good. */
 static void test_indirect_not_acked(void **state)
 {
-	static const struct bad_chain c = { "", { { TABLE, 16, INDIRECT, 0 } },
+	static const struct bad_chain c = { "",
+					    { { TABLE, 16, INDIRECT, 0 } },
 					    { { GOOD, 100, 0, 0 } } };
 	struct guest_ring *r = &g.rings[GUEST_TX];
 
@@ -298,11 +309,15 @@ static void test_headers(void **state)
 		{ { .flags = 1, .csum_start = 65535, .csum_offset = 65535 }, "bad_header" },
 		{ { .flags = 1, .csum_start = 34, .csum_offset = 65535 - 33 }, "bad_header" },
 		{ { .gso_type = 1, .gso_size = 100, .hdr_len = 54 }, "bad_header" },
-		{ { .flags = 1, .gso_type = 1, .csum_start = 34, .csum_offset = 16 }, "bad_header" },
+		{ { .flags = 1, .gso_type = 1, .csum_start = 34, .csum_offset = 16 },
+		  "bad_header" },
 		{ { .flags = 1, .gso_type = 4, .gso_size = 1, .csum_start = 34 }, NULL },
-		{ { .flags = 1, .gso_type = 2, .gso_size = 9, .csum_start = 34 }, "not_negotiated" },
-		{ { .flags = 1, .gso_type = 3, .gso_size = 9, .csum_start = 34 }, "not_negotiated" },
-		{ { .flags = 1, .gso_type = 5, .gso_size = 9, .csum_start = 34 }, "not_negotiated" },
+		{ { .flags = 1, .gso_type = 2, .gso_size = 9, .csum_start = 34 },
+		  "not_negotiated" },
+		{ { .flags = 1, .gso_type = 3, .gso_size = 9, .csum_start = 34 },
+		  "not_negotiated" },
+		{ { .flags = 1, .gso_type = 5, .gso_size = 9, .csum_start = 34 },
+		  "not_negotiated" },
 		{ { .flags = 1, .gso_type = 0x7f, .gso_size = 9, .csum_start = 34 },
 		  "not_negotiated" },
 		{ { .flags = 1, .gso_type = 1, .gso_size = 9, .hdr_len = 65535, .csum_start = 34 },
@@ -330,10 +345,9 @@ static void test_headers(void **state)
 static void test_headers_not_acked(void **state)
 {
 	const struct virtio_net_hdr csum = { .flags = 1, .csum_start = htole16(34) };
-	const struct virtio_net_hdr gso = { .flags = 1,
-					    .gso_type = 4,
-					    .gso_size = htole16(9),
-					    .csum_start = htole16(34) };
+	const struct virtio_net_hdr gso = {
+		.flags = 1, .gso_type = 4, .gso_size = htole16(9), .csum_start = htole16(34)
+	};
 	struct guest_cfg cfg = { .features = F_DEFAULT };
 
 	open_both("null:", &cfg);
@@ -541,13 +555,16 @@ static void test_log(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_tx_chains), TEST(test_indirect_not_acked), TEST(test_rx_chains),
-		TEST(test_rx_tiny),   TEST(test_headers), TEST(test_headers_not_acked),
-		TEST(test_flipping),  TEST(test_bad_index), TEST(test_bad_head),
-		TEST(test_truncation), TEST(test_log),
+		TEST(test_tx_chains), TEST(test_indirect_not_acked),
+		TEST(test_rx_chains), TEST(test_rx_tiny),
+		TEST(test_headers),   TEST(test_headers_not_acked),
+		TEST(test_flipping),  TEST(test_bad_index),
+		TEST(test_bad_head),  TEST(test_truncation),
+		TEST(test_log),
 	};
 	const struct CMUnitTest tap_tests[] = {
-		TEST(test_flipping_tap), TEST(test_truncation_tap),
+		TEST(test_flipping_tap),
+		TEST(test_truncation_tap),
 	};
 	int failed = TEST_BOTH(tests);
 

@@ -91,7 +91,8 @@ static uint64_t chain_capacity(const struct check *c, const struct vring_desc *d
 
 		if (flags & VRING_DESC_F_INDIRECT) {
 			const struct vring_desc *table =
-				desc == c->desc ? c->at(c->ctx, le64_get(&desc[i].addr), len) : NULL;
+				desc == c->desc ? c->at(c->ctx, le64_get(&desc[i].addr), len) :
+						  NULL;
 
 			if (table == NULL || len < sizeof(*table))
 				return 0;

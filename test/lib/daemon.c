@@ -27,7 +27,7 @@
 #include "check.h"
 
 #define LOG_SHOWN 2000
-#define ARGS_MAX (2 * DAEMON_DEVS + 32)
+#define ARGS_MAX  (2 * DAEMON_DEVS + 32)
 
 const char *daemon_io = "auto";
 
@@ -187,7 +187,8 @@ void daemon_start(struct daemon *d, const char *const *ports, const char *const 
 
 		MUST(i < DAEMON_DEVS);
 		snprintf(d->path[i], sizeof(d->path[i]), "%s/%u", d->dir, i);
-		snprintf(specs[i], sizeof(specs[i]), "socket-path=%s,port=%s", d->path[i], ports[i]);
+		snprintf(specs[i], sizeof(specs[i]), "socket-path=%s,port=%s", d->path[i],
+			 ports[i]);
 		argv[argc++] = "--device";
 		argv[argc++] = specs[i];
 	}
@@ -216,12 +217,18 @@ static unsigned long long status_field(const struct daemon *d, const char *key, 
 	return value;
 }
 
+static bool blocks(const struct daemon *d, int sig)
+{
+	return (status_field(d, "SigBlk:", 16) >> (sig - 1)) & 1;
+}
+
 void daemon_ready(struct daemon *d)
 {
 	uint64_t deadline = clock_ns() + test_patience_ms() * NSEC_PER_MSEC;
 
-	/* It takes signals from when it has blocked them, and answers this one when all is open. */
-	while (!((status_field(d, "SigBlk:", 16) >> (SIGUSR1 - 1)) & 1)) {
+	/* It takes signals from when it has blocked just those, and answers this one when all is open.
+	 * While a thread is made all are blocked. */
+	while (!blocks(d, SIGUSR1) || blocks(d, SIGHUP)) {
 		int status;
 
 		if (clock_ns() > deadline || waitpid(d->pid, &status, WNOHANG) == d->pid) {
@@ -308,7 +315,8 @@ void daemon_fds_flat(const struct daemon *d)
 
 	while (daemon_fds(d) != d->fds) {
 		if (clock_ns() > deadline)
-			FAIL("the daemon has %u files open, %u at its start", daemon_fds(d), d->fds);
+			FAIL("the daemon has %u files open, %u at its start", daemon_fds(d),
+			     d->fds);
 		test_sleep_us(1000);
 	}
 }

@@ -34,8 +34,7 @@ extern const char *daemon_io;
  * more keys, "loop:,mtu=9000". @ports and @args end with NULL; @args NULL is none.
  */
 void daemon_start(struct daemon *d, const char *const *ports, const char *const *args);
-#define DAEMON_START(d, ...) \
-	daemon_start(d, (const char *const[]){ __VA_ARGS__, NULL }, NULL)
+#define DAEMON_START(d, ...) daemon_start(d, (const char *const[]){ __VA_ARGS__, NULL }, NULL)
 /* Starts it with exactly @args; does not wait for it. */
 void daemon_spawn(struct daemon *d, const char *const *args);
 /* Waits until it serves. */

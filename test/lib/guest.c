@@ -20,12 +20,12 @@
 #include "base/util.h"
 #include "daemon.h"
 
-#define PAGE	   4096ULL
-#define UVA	   0x7a0000000000ULL
-#define HOLE	   (1ULL << 30)
-#define MAC_LEN	   6
-#define FRAME_ROOM (VIRTIO_NET_HDR_LEN + 2 * 65536)
-#define CHAIN_MAX  1024
+#define PAGE        4096ULL
+#define UVA         0x7a0000000000ULL
+#define HOLE        (1ULL << 30)
+#define MAC_LEN     6
+#define FRAME_ROOM  (VIRTIO_NET_HDR_LEN + 2 * 65536)
+#define CHAIN_MAX   1024
 #define CTRL_NUM    16
 #define CTRL_STRIDE 8192
 #define SPARE_BYTES (4ULL << 20)
@@ -676,16 +676,16 @@ static void take_bytes(struct guest *g, const struct guest_slot *slot, uint32_t 
 		const uint8_t *p = guest_at(g, slot->bufs[i].addr.v);
 		uint32_t size = slot->bufs[i].len, n = left < size ? left : size;
 		uint32_t gap = i + 1 < slot->cnt ?
-				       (uint32_t)(slot->bufs[i + 1].addr.v -
-						  slot->bufs[i].addr.v) : size;
+				       (uint32_t)(slot->bufs[i + 1].addr.v - slot->bufs[i].addr.v) :
+				       size;
 
 		memcpy(g->asm_buf + g->asm_len, p, n);
 		g->asm_len += n;
 		left -= n;
 		for (uint32_t j = n; j < gap; j++) {
 			if (p[j] != PREFILL)
-				FAIL("a byte was written outside of what was used: piece %u byte %u", i,
-				     j);
+				FAIL("a byte was written outside of what was used: piece %u byte %u",
+				     i, j);
 		}
 	}
 	EQ(left, 0);

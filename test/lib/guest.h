@@ -26,20 +26,20 @@
 #include "wire/virtio_net.h"
 #include "wire/virtio_ring.h"
 
-#define BIT(n)	      (1ULL << (n))
-#define F_VERSION_1   BIT(VIRTIO_F_VERSION_1)
-#define F_MRG	      BIT(VIRTIO_NET_F_MRG_RXBUF)
-#define F_INDIRECT    BIT(VIRTIO_F_RING_INDIRECT_DESC)
-#define F_EVENT_IDX   BIT(VIRTIO_F_RING_EVENT_IDX)
-#define F_IN_ORDER    BIT(VIRTIO_F_IN_ORDER)
-#define F_PROTOCOL    BIT(VHOST_USER_F_PROTOCOL_FEATURES)
+#define BIT(n)      (1ULL << (n))
+#define F_VERSION_1 BIT(VIRTIO_F_VERSION_1)
+#define F_MRG       BIT(VIRTIO_NET_F_MRG_RXBUF)
+#define F_INDIRECT  BIT(VIRTIO_F_RING_INDIRECT_DESC)
+#define F_EVENT_IDX BIT(VIRTIO_F_RING_EVENT_IDX)
+#define F_IN_ORDER  BIT(VIRTIO_F_IN_ORDER)
+#define F_PROTOCOL  BIT(VHOST_USER_F_PROTOCOL_FEATURES)
 #define F_OFFLOADS                                                                                 \
 	(BIT(VIRTIO_NET_F_CSUM) | BIT(VIRTIO_NET_F_GUEST_CSUM) | BIT(VIRTIO_NET_F_HOST_TSO4) |     \
 	 BIT(VIRTIO_NET_F_HOST_TSO6) | BIT(VIRTIO_NET_F_HOST_ECN) | BIT(VIRTIO_NET_F_GUEST_TSO4) | \
 	 BIT(VIRTIO_NET_F_GUEST_TSO6) | BIT(VIRTIO_NET_F_GUEST_ECN))
 #define F_DEFAULT (F_PROTOCOL | F_VERSION_1 | F_MRG)
-#define P_DEFAULT                                                                    \
-	(BIT(VHOST_USER_PROTOCOL_F_MQ) | BIT(VHOST_USER_PROTOCOL_F_REPLY_ACK) |      \
+#define P_DEFAULT                                                               \
+	(BIT(VHOST_USER_PROTOCOL_F_MQ) | BIT(VHOST_USER_PROTOCOL_F_REPLY_ACK) | \
 	 BIT(VHOST_USER_PROTOCOL_F_CONFIG) | BIT(VHOST_USER_PROTOCOL_F_RESET_DEVICE))
 
 #define GUEST_RX    0
@@ -49,18 +49,18 @@
 
 #define GUEST_GPA 0x40000000ULL
 #define GUEST_GAP 5 /* between the pieces of a buffer: they never adjoin */
-#define PREFILL	  0xaa
+#define PREFILL   0xaa
 
 enum guest_layout { GUEST_ONE, GUEST_SEAM, GUEST_HOLE };
 
 struct guest_cfg {
-	uint64_t features; /* 0: F_DEFAULT */
-	uint64_t protocol; /* acked if F_PROTOCOL is; 0: P_DEFAULT */
+	uint64_t features;       /* 0: F_DEFAULT */
+	uint64_t protocol;       /* acked if F_PROTOCOL is; 0: P_DEFAULT */
 	uint16_t rx_num, tx_num; /* 0: 256 */
-	uint32_t rx_buf; /* bytes of each receive buffer, 0: 2048 */
-	uint32_t tx_max; /* the largest frame to be sent, 0: 1514 */
+	uint32_t rx_buf;         /* bytes of each receive buffer, 0: 2048 */
+	uint32_t tx_max;         /* the largest frame to be sent, 0: 1514 */
 	enum guest_layout layout;
-	bool ctrl; /* the control queue, too */
+	bool ctrl;      /* the control queue, too */
 	bool no_refill; /* receive buffers are posted by the test */
 };
 
@@ -76,7 +76,7 @@ struct guest_ring {
 	struct guest *guest;
 	unsigned idx;
 	uint16_t num;
-	uint64_t gpa; /* of the ring */
+	uint64_t gpa;   /* of the ring */
 	uint64_t table; /* of the indirect tables */
 	struct drvq q;
 	struct check chk;
@@ -87,7 +87,7 @@ struct guest_ring {
 	uint16_t *spare;
 	unsigned spare_first, spare_cnt;
 	unsigned kicks, calls; /* written, taken */
-	bool by_hand; /* the test writes and reads this ring itself */
+	bool by_hand;          /* the test writes and reads this ring itself */
 };
 
 struct guest_sent {
@@ -95,7 +95,7 @@ struct guest_sent {
 	struct virtio_net_hdr hdr; /* as it is to come back, num_buffers aside */
 };
 
-#define GUEST_SENT_MAX	 4096
+#define GUEST_SENT_MAX   4096
 #define GUEST_REGION_MAX 2
 
 struct guest {
@@ -115,11 +115,11 @@ struct guest {
 	struct guest_ring rings[GUEST_RINGS];
 	unsigned ring_cnt;
 
-	uint32_t seed; /* of the next frame */
+	uint32_t seed;                          /* of the next frame */
 	struct guest_sent sent[GUEST_SENT_MAX]; /* to come back, by free-running index */
 	unsigned sent_idx, rcvd_idx;
 	unsigned tx_back; /* transmit chains that came back */
-	unsigned merged; /* frames of more than one buffer */
+	unsigned merged;  /* frames of more than one buffer */
 	uint64_t bytes;
 	/* Takes a frame instead of the comparison with what was sent. */
 	void (*on_frame)(struct guest *g, const struct virtio_net_hdr *hdr, const uint8_t *frame,
@@ -212,12 +212,12 @@ unsigned guest_reap(struct guest *g);
 /* Reaps; when there is nothing, sleeps on the call descriptors. False: nothing in @ms. */
 bool guest_pump(struct guest *g, unsigned ms);
 /* Pumps until @cond holds. */
-#define GUEST_UNTIL(g, cond)                                                         \
-	do {                                                                         \
-		while (!(cond))                                                      \
-			if (!guest_pump(g, test_patience_ms()))                      \
+#define GUEST_UNTIL(g, cond)                                                                \
+	do {                                                                                \
+		while (!(cond))                                                             \
+			if (!guest_pump(g, test_patience_ms()))                             \
 				FAIL("waited in vain for: %s (sent %u received %u)", #cond, \
-				     (g)->sent_idx, (g)->rcvd_idx);                  \
+				     (g)->sent_idx, (g)->rcvd_idx);                         \
 	} while (0)
 /* Everything sent is back, as chain and, in the end, as frame. */
 bool guest_tx_done(const struct guest *g);

@@ -29,9 +29,9 @@ static void run(const struct guest_cfg *cfg, void (*fn)(struct guest *g))
 /* Frames of sizes around everything that is a limit somewhere. */
 static void all_sizes(struct guest *g)
 {
-	static const uint32_t sizes[] = { 14,	15,   59,   60,	  61,	 64,	127,   128,
-					  1513, 1514, 1515, 1518, 1522,	 2035,	2036,  2037,
-					  2048, 4083, 4084, 4085, 4096,	 9018,	16384, 32768,
+	static const uint32_t sizes[] = { 14,    15,    59,    60,    61,       64,   127,   128,
+					  1513,  1514,  1515,  1518,  1522,     2035, 2036,  2037,
+					  2048,  4083,  4084,  4085,  4096,     9018, 16384, 32768,
 					  60000, 65535, 65536, 65548, FRAME_MAX };
 
 	for (unsigned i = 0; i < ARRAY_SIZE(sizes) && sizes[i] <= g->cfg.tx_max; i++) {
@@ -173,8 +173,8 @@ static void test_tiny_pieces(void **state)
 static void rx_layouts(struct guest *g)
 {
 	static const uint32_t layouts[][4] = {
-		{ 12, 1514 }, { 10, 2, 1514 }, { 1526 }, { 1, 11, 1, 1513 }, { 4, 4, 4, 1514 },
-		{ 12, 700, 814 }, { 13, 1513 }, { 11, 1, 1514 },
+		{ 12, 1514 },      { 10, 2, 1514 },  { 1526 },     { 1, 11, 1, 1513 },
+		{ 4, 4, 4, 1514 }, { 12, 700, 814 }, { 13, 1513 }, { 11, 1, 1514 },
 	};
 
 	for (unsigned round = 0; round < 4; round++) {
@@ -327,10 +327,9 @@ static void offload_trip(struct guest *g)
 /* Field cases 122 and 120: what is asked for a frame goes with it, and with no other. */
 static void test_offloads(void **state)
 {
-	struct guest_cfg cfg = { .features = F_DEFAULT | F_OFFLOADS,
-				 .rx_num = 128,
-				 .tx_num = 64,
-				 .tx_max = 31000 };
+	struct guest_cfg cfg = {
+		.features = F_DEFAULT | F_OFFLOADS, .rx_num = 128, .tx_num = 64, .tx_max = 31000
+	};
 
 	run(&cfg, offload_trip);
 	cfg.features = F_PROTOCOL | F_OFFLOADS;
@@ -342,10 +341,12 @@ static void test_offloads(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_sizes_mergeable), TEST(test_sizes_big),   TEST(test_sizes_legacy),
-		TEST(test_header_splits),   TEST(test_frame_cuts),  TEST(test_tiny_pieces),
-		TEST(test_rx_layouts),	    TEST(test_merge_small), TEST(test_ring_features),
-		TEST(test_long),	    TEST(test_offloads),
+		TEST(test_sizes_mergeable), TEST(test_sizes_big),
+		TEST(test_sizes_legacy),    TEST(test_header_splits),
+		TEST(test_frame_cuts),      TEST(test_tiny_pieces),
+		TEST(test_rx_layouts),      TEST(test_merge_small),
+		TEST(test_ring_features),   TEST(test_long),
+		TEST(test_offloads),
 	};
 
 	return TEST_BOTH(tests);

@@ -33,11 +33,11 @@ static void close_ctrl(void)
 static void test_every_command(void **state)
 {
 	open_ctrl();
-	for (unsigned class = 0; class < 256; class++) {
+	for (unsigned class = 0; class < 256; class ++) {
 		for (unsigned cmd = 0; cmd < 256; cmd += class < 8 ? 1 : 51) {
 			bool known = (class == VIRTIO_NET_CTRL_RX && cmd <= 1);
 
-			EQ(guest_command(&g, (uint8_t)class, (uint8_t)cmd, "\1", 1),
+			EQ(guest_command(&g, (uint8_t) class, (uint8_t)cmd, "\1", 1),
 			   known ? VIRTIO_NET_OK : VIRTIO_NET_ERR);
 		}
 	}
@@ -60,8 +60,8 @@ static void test_many_commands(void **state)
 /* Field case 186: tables of addresses whose length does not agree with their count. */
 static void test_mac_table(void **state)
 {
-	static const uint8_t good[] = { 1, 0, 0, 0, 2, 0, 0, 0, 0, 1, 2, 0, 0, 0,
-					1, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 2 };
+	static const uint8_t good[] = { 1, 0, 0, 0, 2, 0, 0, 0, 0, 1, 2, 0, 0,
+					0, 1, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 2 };
 	uint8_t table[sizeof(good)];
 
 	open_ctrl();
@@ -80,8 +80,8 @@ static void test_mac_table(void **state)
 static void test_bad_chains(void **state)
 {
 	static const struct raw_desc chains[][2] = {
-		{ { 0, 4, VRING_DESC_F_NEXT, 0 } },		/* a loop */
-		{ { 0, 4, 0, 0 } },				/* no room for an answer */
+		{ { 0, 4, VRING_DESC_F_NEXT, 0 } }, /* a loop */
+		{ { 0, 4, 0, 0 } },                 /* no room for an answer */
 		{ { 0, 4, VRING_DESC_F_NEXT, 1 }, { 0, 0, VRING_DESC_F_WRITE, 0 } },
 		{ { 0, 1, VRING_DESC_F_WRITE | VRING_DESC_F_NEXT, 1 }, { 0, 4, 0, 0 } },
 		{ { 0, 4, VRING_DESC_F_NEXT, 0xffff } },
@@ -114,7 +114,9 @@ static void test_bad_chains(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_every_command), TEST(test_many_commands), TEST(test_mac_table),
+		TEST(test_every_command),
+		TEST(test_many_commands),
+		TEST(test_mac_table),
 		TEST(test_bad_chains),
 	};
 

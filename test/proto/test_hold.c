@@ -24,7 +24,7 @@
 #include "lib/guest.h"
 
 #define DRAIN_MS 100
-#define OUT	 150 /* frames */
+#define OUT      150 /* frames */
 
 static const char *const ports[] = { "hold:ms=60000", "hold:ms=5,order=random",
 				     "hold:ms=60000,order=random" };
@@ -97,8 +97,8 @@ static const struct action {
 	void (*run)(void);
 	bool ends; /* the ring is not in use after it */
 } actions[] = {
-	{ stop_ring, true },	  { reset_device, true }, { disable, true },
-	{ change_memory, false }, { change_num, true },	  { change_features, false },
+	{ stop_ring, true },      { reset_device, true }, { disable, true },
+	{ change_memory, false }, { change_num, true },   { change_features, false },
 };
 
 static void check_time(uint64_t since, unsigned port)
@@ -336,8 +336,8 @@ static void test_disorder(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_actions), TEST(test_two_devices), TEST(test_disconnect),
-		TEST(test_killed),  TEST(test_sigterm),	    TEST(test_sigterm_while_stopping),
+		TEST(test_actions),  TEST(test_two_devices), TEST(test_disconnect),
+		TEST(test_killed),   TEST(test_sigterm),     TEST(test_sigterm_while_stopping),
 		TEST(test_disorder),
 	};
 

@@ -504,14 +504,28 @@ static void test_beside(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_base),	   TEST(test_base_held),     TEST(test_new_rings),
-		TEST(test_reset_device),   TEST(test_base_unknown),  TEST(test_no_protocol),
-		TEST(test_no_mq),	   TEST(test_disabled_tx),   TEST(test_disabled_rx),
-		TEST(test_features_again), TEST(test_garbage_after_stop),
-		TEST(test_garbage_while_running), TEST(test_used_elements), TEST(test_no_kick),
-		TEST(test_kick_before_enable), TEST(test_reconnect), TEST(test_many_connects),
-		TEST(test_second_client),  TEST(test_kick_and_stop), TEST(test_polled),
-		TEST(test_beside),	   TEST(test_stale_frames),
+		TEST(test_base),
+		TEST(test_base_held),
+		TEST(test_new_rings),
+		TEST(test_reset_device),
+		TEST(test_base_unknown),
+		TEST(test_no_protocol),
+		TEST(test_no_mq),
+		TEST(test_disabled_tx),
+		TEST(test_disabled_rx),
+		TEST(test_features_again),
+		TEST(test_garbage_after_stop),
+		TEST(test_garbage_while_running),
+		TEST(test_used_elements),
+		TEST(test_no_kick),
+		TEST(test_kick_before_enable),
+		TEST(test_reconnect),
+		TEST(test_many_connects),
+		TEST(test_second_client),
+		TEST(test_kick_and_stop),
+		TEST(test_polled),
+		TEST(test_beside),
+		TEST(test_stale_frames),
 	};
 
 	return TEST_BOTH(tests);

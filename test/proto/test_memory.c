@@ -103,10 +103,11 @@ static void test_bad_region(void **state)
 	guest_up(&g, &cfg, d.path[0]);
 	for (unsigned i = 0; i < 40; i++) {
 		const int bad[] = { pipes[0], ro, small, small };
-		struct vhost_user_region r[3] = { g.regions[0], g.regions[1],
-						  { .guest_addr = 1ULL << 40,
-						    .size = 8192,
-						    .user_addr = 1ULL << 45 } };
+		struct vhost_user_region r[3] = {
+			g.regions[0],
+			g.regions[1],
+			{ .guest_addr = 1ULL << 40, .size = 8192, .user_addr = 1ULL << 45 }
+		};
 		int fds[] = { g.memfd, g.memfd, bad[i % 4] };
 
 		if (i % 4 == 3) {
@@ -257,8 +258,9 @@ static void test_stress(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_table_again), TEST(test_table_without_rings), TEST(test_bad_region),
-		TEST(test_hole),	TEST(test_huge),		TEST(test_stress),
+		TEST(test_table_again), TEST(test_table_without_rings),
+		TEST(test_bad_region),  TEST(test_hole),
+		TEST(test_huge),        TEST(test_stress),
 	};
 
 	return TEST_BOTH(tests);

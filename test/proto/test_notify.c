@@ -324,10 +324,9 @@ static void post(unsigned cnt, uint32_t len)
 /* Field cases 97, 194 and 195: 10 buffers of 4 KiB, a frame of 60,000 bytes, and no CPU. */
 static void short_of(uint64_t extra, bool never)
 {
-	struct guest_cfg cfg = { .features = F_DEFAULT | extra,
-				 .tx_max = 60000,
-				 .rx_buf = 4096,
-				 .no_refill = true };
+	struct guest_cfg cfg = {
+		.features = F_DEFAULT | extra, .tx_max = 60000, .rx_buf = 4096, .no_refill = true
+	};
 	uint64_t cpu, start;
 	struct daemon d;
 
@@ -539,13 +538,14 @@ static void test_link_told(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_tx_only),	   TEST(test_hand_offs),    TEST(test_event_index),
-		TEST(test_restored),	   TEST(test_stuck_calls),  TEST(test_other_bells),
+		TEST(test_tx_only),          TEST(test_hand_offs),   TEST(test_event_index),
+		TEST(test_restored),         TEST(test_stuck_calls), TEST(test_other_bells),
 		TEST(test_short_of_buffers), TEST(test_two_buffers), TEST(test_too_big),
 		TEST(test_bad_in_merge),
 	};
 	const struct CMUnitTest tap_tests[] = {
-		TEST(test_tap_without_buffers), TEST(test_link_told),
+		TEST(test_tap_without_buffers),
+		TEST(test_link_told),
 	};
 	int failed = TEST_BOTH(tests);
 

@@ -17,11 +17,11 @@
 
 /* A step is a request; those for a ring are followed by its index. */
 #define R(request, ring) (VHOST_USER_##request), (ring)
-#define S(request)	 (VHOST_USER_##request)
-#define DISABLE(ring)	 100, (ring)
-#define END		 0
+#define S(request)       (VHOST_USER_##request)
+#define DISABLE(ring)    100, (ring)
+#define END              0
 
-#define RING_MSGS(r)                                                                             \
+#define RING_MSGS(r) \
 	R(SET_VRING_CALL, r), R(SET_VRING_NUM, r), R(SET_VRING_BASE, r), R(SET_VRING_ADDR, r)
 
 struct order {
@@ -36,53 +36,81 @@ struct order {
 #define P_MQ  BIT(VHOST_USER_PROTOCOL_F_MQ)
 
 static const struct order orders[] = {
-	{ "User-mode Linux 6.1", true, true, P_UML,
+	{ "User-mode Linux 6.1",
+	  true,
+	  true,
+	  P_UML,
 	  { S(SET_OWNER), S(GET_FEATURES), S(GET_PROTOCOL_FEATURES), S(SET_BACKEND_REQ_FD),
 	    S(SET_FEATURES), S(GET_CONFIG), S(SET_MEM_TABLE), RING_MSGS(0), RING_MSGS(1),
 	    RING_MSGS(2), R(SET_VRING_KICK, 0), R(SET_VRING_ENABLE, 0), R(SET_VRING_KICK, 1),
 	    R(SET_VRING_ENABLE, 1), R(SET_VRING_KICK, 2), R(SET_VRING_ENABLE, 2) } },
-	{ "QEMU 7.2", true, false, P_ACK | P_MQ,
-	  { S(GET_FEATURES), S(GET_PROTOCOL_FEATURES), S(GET_QUEUE_NUM), S(SET_OWNER),
-	    S(GET_FEATURES), R(SET_VRING_CALL, 0), R(SET_VRING_CALL, 1), R(SET_VRING_ENABLE, 0),
-	    R(SET_VRING_ENABLE, 1), S(SET_FEATURES), S(SET_MEM_TABLE), R(SET_VRING_NUM, 0),
-	    R(SET_VRING_BASE, 0), R(SET_VRING_ADDR, 0), R(SET_VRING_KICK, 0), R(SET_VRING_CALL, 0),
-	    R(SET_VRING_NUM, 1), R(SET_VRING_BASE, 1), R(SET_VRING_ADDR, 1), R(SET_VRING_KICK, 1),
-	    R(SET_VRING_CALL, 1), R(SET_VRING_ENABLE, 0), R(SET_VRING_ENABLE, 1) } },
-	{ "QEMU 2.11: features once more at the end", true, false, P_MQ,
+	{ "QEMU 7.2",
+	  true,
+	  false,
+	  P_ACK | P_MQ,
+	  { S(GET_FEATURES),        S(GET_PROTOCOL_FEATURES), S(GET_QUEUE_NUM),
+	    S(SET_OWNER),           S(GET_FEATURES),          R(SET_VRING_CALL, 0),
+	    R(SET_VRING_CALL, 1),   R(SET_VRING_ENABLE, 0),   R(SET_VRING_ENABLE, 1),
+	    S(SET_FEATURES),        S(SET_MEM_TABLE),         R(SET_VRING_NUM, 0),
+	    R(SET_VRING_BASE, 0),   R(SET_VRING_ADDR, 0),     R(SET_VRING_KICK, 0),
+	    R(SET_VRING_CALL, 0),   R(SET_VRING_NUM, 1),      R(SET_VRING_BASE, 1),
+	    R(SET_VRING_ADDR, 1),   R(SET_VRING_KICK, 1),     R(SET_VRING_CALL, 1),
+	    R(SET_VRING_ENABLE, 0), R(SET_VRING_ENABLE, 1) } },
+	{ "QEMU 2.11: features once more at the end",
+	  true,
+	  false,
+	  P_MQ,
 	  { S(GET_FEATURES), S(GET_PROTOCOL_FEATURES), S(SET_OWNER), S(SET_FEATURES),
 	    S(SET_MEM_TABLE), R(SET_VRING_NUM, 0), R(SET_VRING_BASE, 0), R(SET_VRING_ADDR, 0),
 	    R(SET_VRING_KICK, 0), R(SET_VRING_CALL, 0), R(SET_VRING_NUM, 1), R(SET_VRING_BASE, 1),
 	    R(SET_VRING_ADDR, 1), R(SET_VRING_KICK, 1), R(SET_VRING_CALL, 1),
 	    R(SET_VRING_ENABLE, 0), R(SET_VRING_ENABLE, 1), S(SET_FEATURES) } },
-	{ "DPDK virtio-user", true, false, P_ACK | P_MQ,
+	{ "DPDK virtio-user",
+	  true,
+	  false,
+	  P_ACK | P_MQ,
 	  { S(SET_OWNER), S(GET_FEATURES), S(GET_PROTOCOL_FEATURES), S(SET_FEATURES),
 	    S(GET_QUEUE_NUM), R(SET_VRING_CALL, 0), R(SET_VRING_CALL, 1), S(SET_FEATURES),
 	    S(SET_MEM_TABLE), R(SET_VRING_NUM, 0), R(SET_VRING_BASE, 0), R(SET_VRING_ADDR, 0),
 	    R(SET_VRING_KICK, 0), R(SET_VRING_NUM, 1), R(SET_VRING_BASE, 1), R(SET_VRING_ADDR, 1),
 	    R(SET_VRING_KICK, 1), R(SET_VRING_ENABLE, 0), R(SET_VRING_ENABLE, 1) } },
-	{ "no protocol features (QEMU before 2.4)", false, false, 0,
+	{ "no protocol features (QEMU before 2.4)",
+	  false,
+	  false,
+	  0,
 	  { S(SET_OWNER), S(GET_FEATURES), S(SET_FEATURES), S(SET_MEM_TABLE), RING_MSGS(0),
 	    R(SET_VRING_KICK, 0), RING_MSGS(1), R(SET_VRING_KICK, 1) } },
-	{ "rust-vmm", true, false, P_ACK | P_MQ | BIT(VHOST_USER_PROTOCOL_F_CONFIG),
+	{ "rust-vmm",
+	  true,
+	  false,
+	  P_ACK | P_MQ | BIT(VHOST_USER_PROTOCOL_F_CONFIG),
 	  { S(GET_FEATURES), S(SET_OWNER), S(GET_PROTOCOL_FEATURES), S(SET_FEATURES),
 	    S(SET_MEM_TABLE), R(SET_VRING_NUM, 0), R(SET_VRING_ADDR, 0), R(SET_VRING_BASE, 0),
 	    R(SET_VRING_CALL, 0), R(SET_VRING_KICK, 0), R(SET_VRING_NUM, 1), R(SET_VRING_ADDR, 1),
 	    R(SET_VRING_BASE, 1), R(SET_VRING_CALL, 1), R(SET_VRING_KICK, 1),
 	    R(SET_VRING_ENABLE, 0), R(SET_VRING_ENABLE, 1) } },
-	{ "memory last", true, false, P_ACK,
+	{ "memory last",
+	  true,
+	  false,
+	  P_ACK,
 	  { S(GET_FEATURES), S(GET_PROTOCOL_FEATURES), S(SET_FEATURES), RING_MSGS(0),
 	    R(SET_VRING_KICK, 0), R(SET_VRING_ENABLE, 0), RING_MSGS(1), R(SET_VRING_KICK, 1),
 	    R(SET_VRING_ENABLE, 1), S(SET_MEM_TABLE) } },
-	{ "kick and enable first, call last", true, false, P_ACK,
-	  { S(GET_FEATURES), S(GET_PROTOCOL_FEATURES), R(SET_VRING_KICK, 0),
-	    R(SET_VRING_ENABLE, 0), R(SET_VRING_KICK, 1), R(SET_VRING_ENABLE, 1),
-	    S(SET_FEATURES), S(SET_MEM_TABLE), R(SET_VRING_ADDR, 0), R(SET_VRING_NUM, 0),
-	    R(SET_VRING_ADDR, 1), R(SET_VRING_NUM, 1), R(SET_VRING_CALL, 0),
-	    R(SET_VRING_CALL, 1) } },
-	{ "restored: protocol features set without asking", true, false, P_ACK,
-	  { S(SET_PROTOCOL_FEATURES), S(SET_FEATURES), S(SET_OWNER), S(SET_MEM_TABLE),
-	    RING_MSGS(1), R(SET_VRING_KICK, 1), RING_MSGS(0), R(SET_VRING_KICK, 0),
-	    R(SET_VRING_ENABLE, 1), R(SET_VRING_ENABLE, 0) } },
+	{ "kick and enable first, call last",
+	  true,
+	  false,
+	  P_ACK,
+	  { S(GET_FEATURES), S(GET_PROTOCOL_FEATURES), R(SET_VRING_KICK, 0), R(SET_VRING_ENABLE, 0),
+	    R(SET_VRING_KICK, 1), R(SET_VRING_ENABLE, 1), S(SET_FEATURES), S(SET_MEM_TABLE),
+	    R(SET_VRING_ADDR, 0), R(SET_VRING_NUM, 0), R(SET_VRING_ADDR, 1), R(SET_VRING_NUM, 1),
+	    R(SET_VRING_CALL, 0), R(SET_VRING_CALL, 1) } },
+	{ "restored: protocol features set without asking",
+	  true,
+	  false,
+	  P_ACK,
+	  { S(SET_PROTOCOL_FEATURES), S(SET_FEATURES), S(SET_OWNER), S(SET_MEM_TABLE), RING_MSGS(1),
+	    R(SET_VRING_KICK, 1), RING_MSGS(0), R(SET_VRING_KICK, 0), R(SET_VRING_ENABLE, 1),
+	    R(SET_VRING_ENABLE, 0) } },
 };
 
 static struct guest g;
@@ -216,7 +244,10 @@ static void test_orders_pending(void **state)
 static void test_probe(void **state)
 {
 	static const struct order probe = {
-		"probe", true, false, P_ACK | P_MQ,
+		"probe",
+		true,
+		false,
+		P_ACK | P_MQ,
 		{ S(GET_FEATURES), S(GET_PROTOCOL_FEATURES), S(GET_QUEUE_NUM), S(SET_OWNER),
 		  R(SET_VRING_CALL, 0), R(SET_VRING_KICK, 0), R(SET_VRING_CALL, 1),
 		  R(SET_VRING_KICK, 1), R(SET_VRING_ENABLE, 0), R(SET_VRING_ENABLE, 1) }
@@ -261,11 +292,13 @@ static void uml_unload(bool no_kick_pending)
 static void uml_reload(void)
 {
 	static const struct order reload = {
-		"reload", true, true, P_UML,
+		"reload",
+		true,
+		true,
+		P_UML,
 		{ S(SET_FEATURES), S(GET_CONFIG), S(SET_MEM_TABLE), RING_MSGS(0), RING_MSGS(1),
-		  RING_MSGS(2), R(SET_VRING_KICK, 0), R(SET_VRING_ENABLE, 0),
-		  R(SET_VRING_KICK, 1), R(SET_VRING_ENABLE, 1), R(SET_VRING_KICK, 2),
-		  R(SET_VRING_ENABLE, 2) }
+		  RING_MSGS(2), R(SET_VRING_KICK, 0), R(SET_VRING_ENABLE, 0), R(SET_VRING_KICK, 1),
+		  R(SET_VRING_ENABLE, 1), R(SET_VRING_KICK, 2), R(SET_VRING_ENABLE, 2) }
 	};
 
 	for (unsigned i = 0; i < 3; i++)
@@ -326,7 +359,7 @@ static void test_slow_set_up(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_orders), TEST(test_orders_pending), TEST(test_probe),
+		TEST(test_orders),     TEST(test_orders_pending), TEST(test_probe),
 		TEST(test_uml_reload), TEST(test_slow_set_up),
 	};
 
