@@ -217,18 +217,20 @@ static unsigned long long status_field(const struct daemon *d, const char *key, 
 	return value;
 }
 
-static bool blocks(const struct daemon *d, int sig)
+/* Has it blocked the signals that it takes, and only those? While a thread is made all are blocked. */
+static bool takes_signals(const struct daemon *d)
 {
-	return (status_field(d, "SigBlk:", 16) >> (sig - 1)) & 1;
+	unsigned long long mask = status_field(d, "SigBlk:", 16);
+
+	return (mask >> (SIGUSR1 - 1) & 1) && !(mask >> (SIGHUP - 1) & 1);
 }
 
 void daemon_ready(struct daemon *d)
 {
 	uint64_t deadline = clock_ns() + test_patience_ms() * NSEC_PER_MSEC;
 
-	/* It takes signals from when it has blocked just those, and answers this one when all is open.
-	 * While a thread is made all are blocked. */
-	while (!blocks(d, SIGUSR1) || blocks(d, SIGHUP)) {
+	/* From then on one waits for it; this one it answers when all is open. */
+	while (!takes_signals(d)) {
 		int status;
 
 		if (clock_ns() > deadline || waitpid(d->pid, &status, WNOHANG) == d->pid) {
@@ -303,6 +305,7 @@ unsigned daemon_fds(const struct daemon *d)
 	snprintf(path, sizeof(path), "/proc/%d/fd", d->pid);
 	dir = opendir(path);
 	MUST(dir != NULL);
+	/* cppcheck-suppress readdirCalled; each stream has one reader */
 	while (readdir(dir) != NULL)
 		cnt++;
 	closedir(dir);
@@ -336,6 +339,7 @@ uint64_t daemon_cpu_ns(const struct daemon *d)
 	snprintf(path, sizeof(path), "/proc/%d/task", d->pid);
 	dir = opendir(path);
 	MUST(dir != NULL);
+	/* cppcheck-suppress readdirCalled; each stream has one reader */
 	while ((e = readdir(dir)) != NULL) {
 		unsigned long long ns;
 		FILE *f;

@@ -52,8 +52,9 @@ static void set_region(struct guest *g, unsigned i, uint64_t gpa, uint64_t size,
 		.user_addr = UVA + (g->region_cnt - 1 - i) * (16ULL << 30),
 		.mmap_offset = offset,
 	};
-	MUST(mmap(at, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, g->memfd,
-		  (off_t)offset) == at);
+	at = mmap(at, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, g->memfd,
+		  (off_t)offset);
+	MUST(at != MAP_FAILED);
 }
 
 /* One region, or two, of which the second comes first in the file. */
