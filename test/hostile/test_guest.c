@@ -458,7 +458,7 @@ static void bad_head(unsigned ring, uint16_t head, unsigned good)
 	struct guest_ring *r = &g.rings[ring];
 	struct guest_cfg cfg = { .no_refill = true };
 	struct raw_desc desc = { .len = 2048, .flags = ring == GUEST_RX ? WRITE : 0 };
-	uint16_t idx = 0;
+	unsigned idx = 0;
 
 	guest_up(&g, &cfg, d.path[0]);
 	desc.addr = guest_alloc(&g, 2048, 64);
@@ -466,7 +466,7 @@ static void bad_head(unsigned ring, uint16_t head, unsigned good)
 	for (; idx < good; idx++)
 		le16_set(&r->q.avail->ring[idx], 0);
 	le16_set(&r->q.avail->ring[idx++], head);
-	le16_store(&r->q.avail->idx, idx, memory_order_release);
+	le16_store(&r->q.avail->idx, (uint16_t)idx, memory_order_release);
 	eventfd_write(r->kick, 1);
 	if (ring == GUEST_RX)
 		guest_flood(&g, good + 1, 100);
