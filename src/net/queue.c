@@ -157,6 +157,7 @@ int queue_start(struct queue *q, const struct queue_cfg *cfg)
 			vq_stop(&q->vq);
 		return rc;
 	}
+	q->started = true;
 	q->enabled = cfg->enabled;
 	q->broken_told = false;
 	if (q->enabled) {
@@ -177,7 +178,7 @@ void queue_stop(struct queue *q)
 	close_bells(q);
 	if (queue_running(q))
 		vq_stop(&q->vq);
-	q->parked = false;
+	q->started = q->parked = false;
 }
 
 void queue_break(struct queue *q, const char *why)

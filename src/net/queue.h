@@ -41,6 +41,7 @@ struct queue {
 	bool call_owed; /* the engine's array was full */
 	bool broken_told;
 	bool enabled;
+	bool started;         /* written between rounds only */
 	bool parked;          /* disabled, and not kicked since: the ring is not in use */
 	struct queue_cfg cfg; /* of a parked one */
 	struct work_watch kick_watch;
@@ -62,10 +63,10 @@ static inline bool queue_running(const struct queue *q)
 {
 	return vq_running(&q->vq);
 }
-/* Running, or waiting to be enabled or kicked. */
+/* Between a start and its stop; by any thread that has seen those. */
 static inline bool queue_started(const struct queue *q)
 {
-	return q->parked || queue_running(q);
+	return q->started;
 }
 
 /* Can the ring be used in this turn? Notices memory that went away and a call that broke. */

@@ -219,8 +219,8 @@ static void disturb(unsigned i)
 		guest_enable(&g, i / 8 % 2, true);
 		break;
 	case 3:
-		g.features ^= F_OFFLOADS;
-		guest_ack(&g);
+		OK(vu_frontend_set_u64(&g.fe, VHOST_USER_SET_FEATURES,
+				       g.features | (i / 8 % 2 ? F_OFFLOADS : 0)));
 		break;
 	default:
 		guest_ring_msg(&g, i / 8 % 2, msgs[i % 4]);

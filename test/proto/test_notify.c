@@ -143,7 +143,12 @@ static void test_event_index(void **state)
 	le16_set(vring_used_event(r->q.avail, r->num), (uint16_t)(r->q.used_idx + 1000));
 	calls_now(r);
 	guest_start_ring(&g, GUEST_TX);
-	event_batch(1, 1000); /* the start itself has called already, before this one looked */
+	guest_flood(&g, 1, 64);
+	wait_used(r, (uint16_t)(r->q.used_idx + 1));
+	test_sleep_us(20000);
+	MUST(calls_now(r) > 0);
+	guest_reap(&g);
+	event_batch(1, 1000);
 	guest_down(&g);
 	daemon_stop(&d);
 }
