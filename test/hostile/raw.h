@@ -47,7 +47,7 @@ static inline void raw_wait(struct guest_ring *r)
 	while (check_used(&r->chk), check_out(&r->chk) > 0) {
 		if (clock_ns() > deadline)
 			FAIL("%s: %u heads did not come back", r->chk.name, check_out(&r->chk));
-		test_sleep_us(100);
+		test_sleep_us(20);
 	}
 }
 

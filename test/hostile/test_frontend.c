@@ -119,7 +119,7 @@ static uint32_t payload_size(uint32_t request)
 }
 
 /* More descriptors than any message can have. */
-static void send_many_fds(unsigned cnt)
+static void send_many_fds(int fd, unsigned cnt)
 {
 	struct vhost_user_hdr hdr = { .request = VHOST_USER_GET_FEATURES,
 				      .flags = VHOST_USER_VERSION };
@@ -137,7 +137,7 @@ static void send_many_fds(unsigned cnt)
 
 	connected();
 	for (unsigned i = 0; i < cnt; i++)
-		memcpy(CMSG_DATA(&room.align) + i * sizeof(int), &fe.fd, sizeof(int));
+		memcpy(CMSG_DATA(&room.align) + i * sizeof(int), &fd, sizeof(int));
 	if (sendmsg(fe.fd, &mh, MSG_NOSIGNAL) < 0)
 		vu_frontend_close(&fe);
 }
@@ -164,7 +164,7 @@ static void test_fd_flood(void **state)
 				hdr.size = i % 16;
 			send_any(&hdr, payload, fds, i % 2 == 0 ? VU_MSG_FDS_MAX : i % 9);
 		}
-		send_many_fds(9 + i % 50);
+		send_many_fds(fds[0], 9 + i % 50);
 		if (i % 50 == 0) {
 			settle();
 			/* One ring each has a kick, a call and an error descriptor at most. */
