@@ -13,7 +13,7 @@ test     +build +guest libcmocka-dev python3 python3-pytest git strace valgrind
 test     clang libclang-rt-14-dev clang-tidy clang-format cppcheck
 guest    user-mode-linux qemu-system-x86 busybox-static cpio kmod
 guest    iproute2 iputils-ping iperf3 ethtool
-bench    +build iproute2 iperf3 ethtool strace valgrind python3
+bench    +demo strace valgrind python3-pytest linux-perf
 TABLE
 }
 
