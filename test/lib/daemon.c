@@ -26,7 +26,7 @@
 #include "base/util.h"
 #include "check.h"
 
-#define LOG_SHOWN 2000
+#define END_SHOWN 2000
 #define ARGS_MAX  (2 * DAEMON_DEVS + 32)
 
 const char *daemon_io = "auto";
@@ -34,14 +34,15 @@ const char *daemon_io = "auto";
 /* Those that run, so that a failed test leaves none. */
 static struct {
 	pid_t pid;
-	int err;
+	int out, err;
 } running[16];
 
-static void note_running(pid_t old, pid_t pid, int err)
+static void note_running(pid_t old, pid_t pid, int out, int err)
 {
 	for (unsigned i = 0; i < ARRAY_SIZE(running); i++) {
 		if (running[i].pid == old) {
 			running[i].pid = pid;
+			running[i].out = out;
 			running[i].err = err;
 			return;
 		}
@@ -49,22 +50,44 @@ static void note_running(pid_t old, pid_t pid, int err)
 	FAIL("too many daemons");
 }
 
+/* A captured file from @from on, as a string. */
+static char *captured(int fd, off_t from)
+{
+	struct stat st;
+	char *text;
+	ssize_t n;
+
+	MUST(fstat(fd, &st) == 0);
+	text = calloc(1, (size_t)(st.st_size - from) + 1);
+	MUST(text != NULL);
+	n = pread(fd, text, (size_t)(st.st_size - from), from);
+	MUST(n >= 0);
+	return text;
+}
+
+static void show_end(const char *what, int fd)
+{
+	char *text = captured(fd, 0);
+	size_t len = strlen(text);
+
+	fprintf(stderr, "the end of the daemon's %s:\n%s", what,
+		len > END_SHOWN ? text + len - END_SHOWN : text);
+	free(text);
+}
+
 void daemon_kill_all(void)
 {
 	for (unsigned i = 0; i < ARRAY_SIZE(running); i++) {
-		struct daemon d = { .pid = running[i].pid, .err = running[i].err };
-		char *log;
-		size_t len;
+		pid_t pid = running[i].pid;
 
-		if (d.pid == 0)
+		if (pid == 0)
 			continue;
-		kill(d.pid, SIGKILL);
-		waitpid(d.pid, NULL, 0);
-		log = daemon_log(&d);
-		len = strlen(log);
-		fprintf(stderr, "the end of the daemon's log:\n%s",
-			len > LOG_SHOWN ? log + len - LOG_SHOWN : log);
-		free(log);
+		kill(pid, SIGUSR1);
+		test_sleep_us(200000); /* it may be stuck: no answer is one, too */
+		kill(pid, SIGKILL);
+		waitpid(pid, NULL, 0);
+		show_end("log", running[i].err);
+		show_end("counters", running[i].out);
 		running[i].pid = 0;
 	}
 }
@@ -170,7 +193,7 @@ void daemon_spawn(struct daemon *d, const char *const *args)
 		execv(program, argv);
 		_exit(127);
 	}
-	note_running(0, d->pid, d->err);
+	note_running(0, d->pid, d->out, d->err);
 }
 
 void daemon_start(struct daemon *d, const char *const *ports, const char *const *args)
@@ -234,7 +257,7 @@ void daemon_ready(struct daemon *d)
 		int status;
 
 		if (clock_ns() > deadline || waitpid(d->pid, &status, WNOHANG) == d->pid) {
-			note_running(d->pid, 0, -1);
+			note_running(d->pid, 0, -1, -1);
 			FAIL("the daemon did not start: %s", daemon_log(d));
 		}
 		test_sleep_us(500);
@@ -253,7 +276,7 @@ int daemon_wait(struct daemon *d, unsigned ms)
 			FAIL("the daemon did not end in %u ms", ms);
 		test_sleep_us(500);
 	}
-	note_running(d->pid, 0, -1);
+	note_running(d->pid, 0, -1, -1);
 	return status;
 }
 
@@ -354,21 +377,6 @@ uint64_t daemon_cpu_ns(const struct daemon *d)
 	}
 	closedir(dir);
 	return sum;
-}
-
-/* A captured file from @from on, as a string. */
-static char *captured(int fd, off_t from)
-{
-	struct stat st;
-	char *text;
-	ssize_t n;
-
-	MUST(fstat(fd, &st) == 0);
-	text = calloc(1, (size_t)(st.st_size - from) + 1);
-	MUST(text != NULL);
-	n = pread(fd, text, (size_t)(st.st_size - from), from);
-	MUST(n >= 0);
-	return text;
 }
 
 char *daemon_log(const struct daemon *d)
