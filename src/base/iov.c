@@ -83,15 +83,3 @@ unsigned iov_trim_front(struct iovec **iov, unsigned cnt, size_t len)
 	}
 	return cnt;
 }
-
-unsigned iov_trim_back(struct iovec *iov, unsigned cnt, size_t len)
-{
-	unsigned n = 0;
-
-	while (n < cnt && len > 0) {
-		iov[n].iov_len = min_size(iov[n].iov_len, len);
-		len -= iov[n].iov_len;
-		n++;
-	}
-	return n;
-}

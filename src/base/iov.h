@@ -41,7 +41,4 @@ size_t iov_skip(struct iov_cursor *c, size_t len);
  */
 unsigned iov_trim_front(struct iovec **iov, unsigned cnt, size_t len);
 
-/* Shortens the array in place to its first @len bytes: returns the pieces that remain. */
-unsigned iov_trim_back(struct iovec *iov, unsigned cnt, size_t len);
-
 #endif

@@ -5,12 +5,17 @@
 #include <errno.h>
 
 static const char *const drop_names[DROP_CNT] = {
-	[DROP_BAD_CHAIN] = "bad_chain",           [DROP_BAD_HEADER] = "bad_header",
-	[DROP_NOT_NEGOTIATED] = "not_negotiated", [DROP_TOO_BIG] = "too_big",
-	[DROP_NO_BUFFER] = "no_buffer",           [DROP_DISABLED] = "disabled",
-	[DROP_PORT_FULL] = "port_full",           [DROP_PORT_DOWN] = "port_down",
-	[DROP_PORT_ERROR] = "port_error",         [DROP_FAULT] = "fault",
-	[DROP_ABANDONED] = "abandoned",           [DROP_STALE] = "stale",
+	[DROP_BAD_CHAIN] = "bad_chain",
+	[DROP_BAD_HEADER] = "bad_header",
+	[DROP_NOT_NEGOTIATED] = "not_negotiated",
+	[DROP_TOO_BIG] = "too_big",
+	[DROP_DISABLED] = "disabled",
+	[DROP_PORT_FULL] = "port_full",
+	[DROP_PORT_DOWN] = "port_down",
+	[DROP_PORT_ERROR] = "port_error",
+	[DROP_FAULT] = "fault",
+	[DROP_ABANDONED] = "abandoned",
+	[DROP_STALE] = "stale",
 };
 
 enum net_drop drop_of_errno(int err)

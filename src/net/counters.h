@@ -30,7 +30,6 @@ enum net_drop {
 	DROP_BAD_HEADER, /* shorter than the header, or header fields that contradict the frame */
 	DROP_NOT_NEGOTIATED, /* needs an offload that the receiver did not ack */
 	DROP_TOO_BIG,        /* larger than any frame, or than the guest's buffer can hold */
-	DROP_NO_BUFFER,      /* rx: the ring and the backlog are full */
 	DROP_DISABLED,       /* tx on a disabled ring */
 	DROP_PORT_FULL,      /* the port's queue is full */
 	DROP_PORT_DOWN,      /* the port's link is down or its device gone */

@@ -36,17 +36,50 @@ static struct work_used wait_for_buffers(struct rx *rx, struct work_used used)
 	return used;
 }
 
+/* As many frames as the round, the turn and the ring have room for, as far as the last ones tell. */
+static unsigned burst_size(const struct rx *rx, struct work_room room, unsigned buffers)
+{
+	uint64_t bytes = min_uint(room.bytes, RX_BURST_BYTES),
+		 ring = (uint64_t)buffers * rx->buf_len;
+	unsigned cnt = min_uint(min_uint(rx->burst, room.frames), buffers);
+
+	bytes = ring < bytes ? ring : bytes;
+	return max_uint(min_uint(cnt, (unsigned)(bytes / (rx->hdr_len + rx->frame_len))), 1);
+}
+
+/* Gives the port room for up to @max frames; returns for how many. */
+static unsigned give_slots(struct rx *rx, unsigned max)
+{
+	struct scratch *s = rx->scratch;
+	struct frame rooms[SCRATCH_SLOTS];
+	unsigned n = min_uint(max, SCRATCH_SLOTS - s->slots_used);
+
+	rx->deferred = n == 0;
+	for (unsigned i = 0; i < n; i++) {
+		unsigned slot = s->slots_used + i;
+
+		s->slots[slot].iov.iov_len = PORT_ROOM;
+		rooms[i] = (struct frame){ .iov = &s->slots[slot].iov,
+					   .iov_cnt = 1,
+					   .cookie = (uint16_t)slot,
+					   .len = PORT_ROOM };
+	}
+	rx->slot_cnt = n > 0 ? rx->port->ops->prep_recv(rx->port, rooms, n) : 0;
+	s->slots_used += rx->slot_cnt;
+	return rx->slot_cnt;
+}
+
 static struct work_used rx_prepare(struct work_src *src, struct work_room room)
 {
 	struct rx *rx = rx_of(src);
 	struct work_used used = { 0 };
-	unsigned max = min_uint(rx->burst, room.frames);
-	int pending;
+	int buffers;
 
 	rx->starved = rx->deferred = false;
+	rx->slot_cnt = 0;
 	scratch_enter(rx->scratch, worker_round(src->worker));
 	if (rx->discarding) {
-		used.frames = rx_slots_prepare(rx, max);
+		used.frames = give_slots(rx, min_uint(rx->burst, room.frames));
 		return used;
 	}
 	if (!can_deliver(rx))
@@ -54,22 +87,65 @@ static struct work_used rx_prepare(struct work_src *src, struct work_room room)
 	vq_kick_off(&rx->q.vq);
 	if (!clear_backlog(rx, &used))
 		return wait_for_buffers(rx, used);
-	pending = vq_pending(&rx->q.vq);
-	if (pending < 0)
+	buffers = vq_pending(&rx->q.vq);
+	if (buffers < 0)
 		queue_break(&rx->q, "the guest broke its receive ring");
-	if (pending <= 0)
+	if (buffers <= 0)
 		return wait_for_buffers(rx, used);
-	if (rx->direct && rx_direct_prepare(rx) == 1) {
-		used.frames++;
-		return used;
-	}
-	/* With large frames about and no room for the largest, one at a time can always be kept. */
-	max = rx->direct ? 1 : min_uint(max, (unsigned)pending);
-	used.frames += rx_slots_prepare(rx, max);
+	used.frames += give_slots(rx, burst_size(rx, room, (unsigned)buffers));
 	return used;
 }
 
 /* ---- harvest ---- */
+
+/* To the guest, else to the backlog, behind which all later ones queue up. */
+static void deliver_or_keep(struct rx *rx, struct rx_frame *f)
+{
+	if (!rx_backlog_empty(&rx->backlog) || rx_deliver(rx, f) == RX_NO_ROOM)
+		rx_backlog_add(&rx->backlog, f);
+}
+
+static void take_frame(struct rx *rx, const struct port_rcvd *rcvd)
+{
+	struct rx_frame f = { .data = rx->scratch->slots[rcvd->cookie].iov.iov_base,
+			      .len = (uint32_t)rcvd->res,
+			      .off = rcvd->off };
+
+	if (rcvd->res < 0) {
+		count_drop(&rx->q.cnt, drop_of_errno(rcvd->res));
+		return;
+	}
+	rx->frame_len = max_uint(rx->frame_len, f.len);
+	if (rx->discarding)
+		count_drop(&rx->q.cnt, DROP_STALE);
+	else
+		deliver_or_keep(rx, &f);
+}
+
+/* Twice as many reads when all found a frame, half as many when few did: an empty one costs, too. */
+static void adapt_burst(struct rx *rx, unsigned got)
+{
+	if (got == rx->burst)
+		rx->burst = min_uint(rx->burst * 2, RX_BURST_MAX);
+	else if (got < rx->slot_cnt / 2)
+		rx->burst = max_uint(rx->burst / 2, RX_BURST_MIN);
+}
+
+/* Takes what the port received; returns how many frames. */
+static unsigned take_frames(struct rx *rx, unsigned *bytes)
+{
+	struct port_rcvd rcvd[PORT_RCVD_MAX];
+	unsigned n = rx->port->ops->done_recv(rx->port, rcvd, PORT_RCVD_MAX);
+
+	if (n > 0)
+		rx->frame_len = 0;
+	for (unsigned i = 0; i < n; i++) {
+		take_frame(rx, &rcvd[i]);
+		*bytes += rcvd[i].res > 0 ? (unsigned)rcvd[i].res : 0;
+	}
+	adapt_burst(rx, n);
+	return n;
+}
 
 static struct work_used rx_harvest(struct work_src *src)
 {
@@ -77,19 +153,18 @@ static struct work_used rx_harvest(struct work_src *src)
 	struct work_used used = { 0 };
 	unsigned frames = 0;
 
-	if (rx->chain_cnt > 0)
-		used.bytes = rx_direct_harvest(rx, &frames);
-	else if (rx->slot_cnt > 0)
-		used.bytes = rx_slots_harvest(rx, &frames);
+	if (rx->slot_cnt > 0)
+		frames = take_frames(rx, &used.bytes);
 	if (queue_running(&rx->q))
 		queue_publish(&rx->q);
-	if (frames > 0) {
+	if (frames > 0 && frames == rx->slot_cnt) {
 		used.more = true;
 	} else if (rx->discarding) {
-		rx->discarding = false;
+		rx->discarding = false; /* the port is empty */
 		used.more = true;
 	} else if (!rx->starved && can_deliver(rx)) {
-		used.more = rx->deferred || rx->port->ops->arm_recv(rx->port);
+		used.more = rx->deferred || !rx_backlog_empty(&rx->backlog) ||
+			    rx->port->ops->arm_recv(rx->port);
 	}
 	return used;
 }
@@ -123,6 +198,7 @@ int rx_init(struct rx *rx, struct worker *w, const char *device)
 	work_src_init(&rx->src, w, &rx_ops);
 	queue_init(&rx->q, &rx->src, device, "rx");
 	rx->burst = RX_BURST_MIN;
+	rx->buf_len = VIRTIO_NET_FRAME_MAX;
 	return rx_backlog_init(&rx->backlog);
 }
 

@@ -3,18 +3,15 @@
  * Receive: from the port to the guest's ring.
  *
  * DOC: one turn is rx_prepare -> [the entry] -> rx_harvest; net/rx.c is its page, the mirror of
- * net/tx.c. A port cannot be asked how large its next frame is, so room is given in one of two ways:
+ * net/tx.c. A port cannot be asked how large its next frame is, so a burst of reads goes into *slots*
+ * of the worker's scratch, each with room for the largest; then exactly the buffers that each frame
+ * needs are popped and filled (net/rx_deliver.c). The second copy is of bytes that are hot in the
+ * cache, and one entry serves many frames.
  *
- * *slots* (net/rx_slots.c): a burst of reads into the worker's scratch, then exactly the buffers that
- * each frame needs are popped and filled. Small frames: the second copy is of bytes that are hot in
- * the cache, and one entry serves many.
- *
- * *direct* (net/rx_direct.c): one read straight into buffers with room for the largest frame. Large
- * frames: the copy that is saved costs more than the entry.
- *
- * A frame that finds too few buffers goes to the queue's *backlog*, and the port is not read before
- * the backlog is empty. The queue then sleeps until the guest has added buffers beyond those it has
- * seen.
+ * How many to read is a guess, from the sizes of the last burst's frames and buffers. Where it was
+ * too high, frames find too few buffers and go to the queue's *backlog* (net/rx_backlog.c), which has
+ * room for any burst. The port is not read before it is empty again. The queue then sleeps until the
+ * guest has added buffers beyond those it has seen.
  */
 #ifndef UVHOST_NET_RX_H
 #define UVHOST_NET_RX_H
@@ -26,19 +23,10 @@
 #include "net/scratch.h"
 #include "port/port.h"
 
-/* Room for one largest frame and a few small ones; frames beyond it are dropped. */
-#define RX_BACKLOG_BYTES  (96U << 10)
-#define RX_BACKLOG_FRAMES 64
-
-/* A frame of at least RX_LARGE bytes turns direct reads on; RX_SMALL_RUN smaller ones in a row off. */
-#define RX_LARGE     4096
-#define RX_SMALL_RUN 16
-
-/* Chains that a direct read may span: the largest frame in buffers of 1.5 KiB, and some more. */
-#define RX_DIRECT_CHAINS 64
-
 #define RX_BURST_MIN 4
 #define RX_BURST_MAX 64
+/* A burst of large frames: they are copied out of the cache, and are one turn of the queue. */
+#define RX_BURST_BYTES WORK_WEIGHT_BYTES
 
 /* A frame in private memory, on its way to the guest. */
 struct rx_frame {
@@ -49,9 +37,9 @@ struct rx_frame {
 
 struct rx_backlog {
 	char *memory; /* touched only when used */
-	struct rx_frame frames[RX_BACKLOG_FRAMES];
+	struct rx_frame frames[RX_BURST_MAX];
 	unsigned first, cnt;
-	uint32_t used; /* bytes of memory; it is filled from the start and reused when empty */
+	uint32_t used; /* bytes of memory; both are filled from the start and reused when empty */
 };
 
 struct rx {
@@ -64,17 +52,14 @@ struct rx {
 	bool mergeable;
 
 	struct rx_backlog backlog;
-	bool direct;        /* large frames lately */
-	unsigned small_run; /* frames below RX_LARGE since the last above */
-	unsigned burst;     /* reads into slots of the next entry */
+	unsigned burst;     /* reads of the next entry, if all else allows */
+	unsigned frame_len; /* the largest of the last burst */
+	unsigned buf_len;   /* of the last buffer filled */
 	bool starved;       /* waits for buffers, not for frames */
 	bool deferred;      /* other queues had all slots of this round */
 	bool discarding;    /* no guest yet: what the port has is from before it came */
 
-	/* What this entry reads: rooms into slots from first_slot on, or one into chains. */
-	unsigned slot_cnt, first_slot;
-	unsigned chain_cnt; /* direct: popped for the room */
-	struct vq_chain direct_chains[RX_DIRECT_CHAINS];
+	unsigned slot_cnt; /* rooms that the port took in this entry */
 };
 
 int rx_init(struct rx *rx, struct worker *w, const char *device);

@@ -13,7 +13,8 @@
 #include "net/rx_priv.h"
 #include "port/offload.h"
 
-enum net_drop rx_screen(const struct rx *rx, struct frame_offload *off)
+/* Clears what the guest did not ask for; not DROP_NONE: it must not get this frame. */
+static enum net_drop screen(const struct rx *rx, struct frame_offload *off)
 {
 	if ((rx->offloads & PORT_GUEST_CSUM) == 0)
 		off->csum_valid = false;
@@ -75,12 +76,13 @@ static void fill(struct rx *rx, const struct rx_frame *f, unsigned cnt)
 		left -= n;
 		queue_return(&rx->q, &chains[i], wrote + n);
 	}
+	rx->buf_len = min_uint(chains[0].in_len, VIRTIO_NET_FRAME_MAX);
 	count_frame(&rx->q.cnt, f->len);
 }
 
 enum rx_delivered rx_deliver(struct rx *rx, struct rx_frame *f)
 {
-	enum net_drop drop = rx_screen(rx, &f->off);
+	enum net_drop drop = screen(rx, &f->off);
 	unsigned cnt;
 
 	if (drop != DROP_NONE) {

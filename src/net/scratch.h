@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Memory that the queues of one worker share, each within one round: pieces of chains, and slots into
- * which a port reads small frames. Nothing in it outlives the round.
+ * which a port reads frames. Nothing in it outlives the round.
  */
 #ifndef UVHOST_NET_SCRATCH_H
 #define UVHOST_NET_SCRATCH_H
@@ -9,14 +9,12 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
+#include "port/port.h"
 #include "ring/vq.h"
-#include "wire/virtio_net.h"
 
 #define SCRATCH_SLOTS 64
-/* A byte more than the largest frame, so that none looks cut (port/port.h). */
-#define SCRATCH_ROOM (VIRTIO_NET_FRAME_MAX + 1)
 /* No power of two: equal offsets in all slots would fall into the same few sets of the cache. */
-#define SCRATCH_SLOT_LEN (SCRATCH_ROOM + 2122)
+#define SCRATCH_SLOT_LEN (PORT_ROOM + 2122)
 
 struct scratch_slot {
 	struct iovec spare; /* a port's header */

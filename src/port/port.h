@@ -84,12 +84,8 @@ enum port_offload {
 #define PORT_RCVD_MAX 64   /* rooms of one prep_recv() */
 #define PORT_OUT_MAX  1024 /* sent frames that a port can have: those of the largest ring */
 
-/*
- * The least room for a frame: a byte more than the largest without a VLAN tag. The smallest receive
- * buffer of a guest with segmentation (virtio 1.2, 5.1.6.3.1: 65,562 bytes with the header) has just
- * that.
- */
-#define PORT_ROOM_MIN (65535 + 14 + 1)
+/* Room for any frame: a byte more than the largest. */
+#define PORT_ROOM (VIRTIO_NET_FRAME_MAX + 1)
 
 struct port;
 

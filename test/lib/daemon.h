@@ -61,7 +61,7 @@ unsigned daemon_log_lines(const struct daemon *d, const char *text);
 
 /* The counters, by SIGUSR1: a new reference. */
 json_t *daemon_stats(struct daemon *d);
-/* One of them: "tx.frames", "rx.drops.no_buffer", "connected" (as 0 or 1) of device @dev. */
+/* One of them: "tx.frames", "rx.drops.stale", "connected" (as 0 or 1) of device @dev. */
 long long daemon_count(struct daemon *d, unsigned dev, const char *key);
 /* Waits until it is @value. */
 void daemon_count_wait(struct daemon *d, unsigned dev, const char *key, long long value);

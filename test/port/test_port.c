@@ -436,7 +436,7 @@ static void test_close_with_frames(void **state)
 
 /* ---- receive ---- */
 
-#define ROOM_LEN PORT_ROOM_MIN
+#define ROOM_LEN PORT_ROOM
 
 static void do_recv_empty(struct rig *r, void *unused)
 {

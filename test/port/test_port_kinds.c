@@ -175,7 +175,7 @@ static unsigned take_looped(struct rig *r, unsigned n, uint64_t *seq)
 	uint64_t got = 0;
 
 	for (unsigned i = 0; i < n; i++)
-		room_make(r, &rooms[i], 0, PORT_ROOM_MIN, 1);
+		room_make(r, &rooms[i], 0, PORT_ROOM, 1);
 	n = r->ops->prep_recv(r->port, rooms, n);
 	EXPECT(r, r->ops->done_recv(r->port, rcvd, 8) == n);
 	for (unsigned i = 0; i < n; i++) {

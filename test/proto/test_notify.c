@@ -398,6 +398,37 @@ static void test_two_buffers(void **state)
 	daemon_stop(&d);
 }
 
+/* Small frames make the bursts long; then large ones find buffers for a few of them. None is lost. */
+static void test_burst_of_large(void **state)
+{
+	struct guest_cfg cfg = { .tx_max = 65000, .no_refill = true };
+	struct daemon d;
+
+	DAEMON_START(&d, "loop:");
+	guest_up(&g, &cfg, d.path[0]);
+	for (unsigned i = 0; i < 8; i++) {
+		post(64, 2048);
+		for (unsigned j = 0; j < 64; j++)
+			MUST(guest_send(&g, 100, NULL, NULL, 0));
+		guest_kick(&g, GUEST_TX);
+		GUEST_UNTIL(&g, guest_rx_done(&g) && guest_tx_done(&g));
+	}
+	for (unsigned i = 0; i < 60; i++)
+		MUST(guest_send(&g, 65000, NULL, NULL, 0));
+	guest_kick(&g, GUEST_TX);
+	GUEST_UNTIL(&g, guest_tx_done(&g));
+	while (!guest_rx_done(&g)) {
+		unsigned before = g.rcvd_idx;
+
+		post(64, 2048);
+		GUEST_UNTIL(&g, g.rcvd_idx != before);
+		while (guest_reap(&g) > 0)
+			;
+	}
+	guest_down(&g);
+	daemon_stop(&d);
+}
+
 /* Field case 108: without merging, a frame that is larger than the next buffer is lost and counted. */
 static void test_too_big(void **state)
 {
@@ -543,10 +574,10 @@ static void test_link_told(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_tx_only),          TEST(test_hand_offs),   TEST(test_event_index),
-		TEST(test_restored),         TEST(test_stuck_calls), TEST(test_other_bells),
-		TEST(test_short_of_buffers), TEST(test_two_buffers), TEST(test_too_big),
-		TEST(test_bad_in_merge),
+		TEST(test_tx_only),          TEST(test_hand_offs),    TEST(test_event_index),
+		TEST(test_restored),         TEST(test_stuck_calls),  TEST(test_other_bells),
+		TEST(test_short_of_buffers), TEST(test_two_buffers),  TEST(test_burst_of_large),
+		TEST(test_too_big),          TEST(test_bad_in_merge),
 	};
 	const struct CMUnitTest tap_tests[] = {
 		TEST(test_tap_without_buffers),
