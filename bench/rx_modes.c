@@ -10,7 +10,6 @@
  * direct  one read into as many buffers as the largest frame needs
  * first   a burst of reads, each into one buffer of the guest with a slot behind it; what went to the
  *         slot is copied into further buffers, and a frame that follows an empty read is moved
- * hybrid  slots or direct, by the sizes of late, as src/net/rx*.c does it
  *
  * Two kinds of load. *Backlog*: the queue is filled, then emptied, and only emptying is timed: neither
  * the sender nor another process counts. "half" finds half as many frames as it reads: the tails fail.
@@ -51,14 +50,12 @@
 #define QUEUE_LEN   1024
 #define QUEUE_BYTES (2 << 20) /* of a filled queue: what a cache keeps */
 
-enum kind { SLOTS, DIRECT, FIRST, HYBRID };
+enum kind { SLOTS, DIRECT, FIRST };
 
 struct mode {
 	const char *name;
 	enum kind kind;
-	unsigned burst;     /* 0: adapts, 4 to 64 */
-	unsigned large;     /* hybrid: a frame of this size turns direct reads on */
-	unsigned small_run; /* hybrid: so many smaller ones in a row off */
+	unsigned burst; /* 0: adapts, 4 to 64 */
 };
 
 /* Every @every-th frame has @len bytes, the others @between. */
@@ -76,8 +73,7 @@ struct reader {
 	char hdrs[BURST_MAX][HDR_LEN];
 	struct iovec iov[BURST_MAX][1 + DIRECT_BUFS];
 	int res[BURST_MAX];
-	unsigned burst, small_run;
-	bool direct;
+	unsigned burst;
 	uint64_t calls, moved;
 };
 
@@ -176,7 +172,7 @@ static void deliver(struct reader *r, unsigned i, size_t len)
 	fill_buffers(r, slot_at(r, i) + n, len - n);
 }
 
-static unsigned read_slots(struct reader *r, unsigned burst, size_t *largest)
+static unsigned read_slots(struct reader *r, unsigned burst)
 {
 	unsigned got = 0;
 
@@ -185,23 +181,21 @@ static unsigned read_slots(struct reader *r, unsigned burst, size_t *largest)
 		prep_read(r, i, 2);
 	}
 	enter(r, burst);
-	*largest = 0;
 	for (unsigned i = 0; i < burst; i++) {
 		size_t len = r->res[i] < HDR_LEN ? 0 : (size_t)(r->res[i] - HDR_LEN);
 
 		if (len == 0)
 			continue;
 		deliver(r, i, len);
-		if (len > *largest)
-			*largest = len;
 		got++;
 	}
 	return got;
 }
 
-static unsigned read_direct(struct reader *r, size_t *len)
+static unsigned read_direct(struct reader *r)
 {
 	unsigned cnt = (HDR_LEN + FRAME_MAX + r->guest_buf - 1) / r->guest_buf;
+	size_t len;
 
 	for (unsigned i = 0; i < cnt; i++)
 		r->iov[0][1 + i] = (struct iovec){ guest_at(r, r->next + i), r->guest_buf };
@@ -209,12 +203,11 @@ static unsigned read_direct(struct reader *r, size_t *len)
 	r->iov[0][1].iov_len -= HDR_LEN;
 	prep_read(r, 0, 1 + cnt);
 	enter(r, 1);
-	*len = 0;
 	if (r->res[0] < HDR_LEN)
 		return 0;
-	*len = (size_t)(r->res[0] - HDR_LEN);
+	len = (size_t)(r->res[0] - HDR_LEN);
 	memcpy(guest_at(r, r->next), r->hdrs[0], HDR_LEN);
-	r->next += (HDR_LEN + *len + r->guest_buf - 1) / r->guest_buf;
+	r->next += (HDR_LEN + len + r->guest_buf - 1) / r->guest_buf;
 	return 1;
 }
 
@@ -260,41 +253,19 @@ static void adapt_burst(struct reader *r, unsigned got)
 		r->burst = r->burst / 2 > 4 ? r->burst / 2 : 4;
 }
 
-static unsigned read_hybrid(struct reader *r)
-{
-	unsigned got, burst = r->burst;
-	size_t len;
-
-	if (r->direct) {
-		got = read_direct(r, &len);
-		r->small_run = len >= r->mode->large || got == 0 ? 0 : r->small_run + 1;
-		if (r->small_run >= r->mode->small_run)
-			r->direct = false;
-		return got;
-	}
-	got = read_slots(r, burst, &len);
-	adapt_burst(r, got);
-	r->direct = len >= r->mode->large;
-	r->small_run = 0;
-	return got;
-}
-
 /* One entry; how many frames it brought. */
 static unsigned read_once(struct reader *r)
 {
 	unsigned got, burst = r->mode->burst ? r->mode->burst : r->burst;
-	size_t len;
 
 	switch (r->mode->kind) {
 	case DIRECT:
-		return read_direct(r, &len);
-	case HYBRID:
-		return read_hybrid(r);
+		return read_direct(r);
 	case FIRST:
 		got = read_first(r, burst);
 		break;
 	default:
-		got = read_slots(r, burst, &len);
+		got = read_slots(r, burst);
 		break;
 	}
 	adapt_burst(r, got);
@@ -317,8 +288,6 @@ static void reader_reset(struct reader *r, const struct mode *mode, unsigned gue
 	r->guest_buf = guest_buf;
 	r->guest_cnt = GUEST_BYTES / guest_buf;
 	r->burst = 4;
-	r->small_run = 0;
-	r->direct = false;
 	r->calls = r->moved = 0;
 }
 
@@ -553,15 +522,6 @@ static const struct mode modes[] = {
 	{ .name = "first-64", .kind = FIRST, .burst = 64 },
 };
 
-static const struct mode hybrids[] = {
-	{ .name = "slots", .kind = SLOTS },
-	{ .name = "direct", .kind = DIRECT, .burst = 1 },
-	{ .name = "first", .kind = FIRST },
-	{ .name = "run-4", .kind = HYBRID, .large = 4096, .small_run = 4 },
-	{ .name = "run-16", .kind = HYBRID, .large = 4096, .small_run = 16 },
-	{ .name = "run-64", .kind = HYBRID, .large = 4096, .small_run = 64 },
-};
-
 static const unsigned lens[] = { 64, 512, 1500, 4096, 9000, 16384, 32768, 65214 };
 static const unsigned guest_bufs[] = { 1536, 4096 }; /* of new rings; what Linux adapts to */
 #define MIX_LEN     65214
@@ -585,13 +545,13 @@ static void run_lens(struct reader *r, struct sender *s, unsigned guest_buf)
 	}
 }
 
-/* Few large frames among small ones: how long to stay in direct mode? */
+/* Few large frames among small ones. */
 static void run_mixes(struct reader *r, struct sender *s, unsigned guest_buf)
 {
 	for (unsigned k = 0; k < COUNT(mixes); k++) {
 		s->traffic = (struct traffic){ MIX_LEN, MIX_BETWEEN, mixes[k] };
-		for (unsigned m = 0; m < COUNT(hybrids); m++) {
-			reader_reset(r, &hybrids[m], guest_buf);
+		for (unsigned m = 0; m < COUNT(modes); m++) {
+			reader_reset(r, &modes[m], guest_buf);
 			run_backlog(r, s, false, 2048);
 		}
 	}
