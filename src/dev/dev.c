@@ -119,6 +119,15 @@ static const struct vu_backend_ops backend_ops = {
 
 /* ---- the connection ---- */
 
+/* Nobody is connected: the next one may come, or the device's life is over. */
+static void await_front_end(struct dev *dev)
+{
+	if (!dev->ended)
+		dev->ended = !endpoint_next(dev->endpoint);
+	if (dev->ended)
+		dev->env.closed(dev->env.ctx);
+}
+
 static void connection_gone(struct dev *dev)
 {
 	struct io *io = worker_io(dev->env.control);
@@ -131,10 +140,7 @@ static void connection_gone(struct dev *dev)
 	work_src_remove(&dev->src);
 	fd_close(&dev->fd);
 	dev->connected = dev->disconnecting = false;
-	if (!dev->ended)
-		dev->ended = !endpoint_next(dev->endpoint);
-	if (dev->ended)
-		dev->env.closed(dev->env.ctx);
+	await_front_end(dev);
 }
 
 /* Stops all rings, then frees what belongs to the connection. */
@@ -222,7 +228,7 @@ static void front_end_came(void *ctx, int fd)
 	if (io_file_add(worker_io(dev->env.control), &dev->file, fd) < 0) {
 		log_warn(dev->name, "cannot watch the front end's socket");
 		fd_close(&fd);
-		endpoint_next(dev->endpoint);
+		await_front_end(dev);
 		return;
 	}
 	log_limited(&dev->limit, LOG_LEVEL_INFO, dev->name, "a front end has connected");

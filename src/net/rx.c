@@ -157,14 +157,13 @@ static struct work_used rx_harvest(struct work_src *src)
 		frames = take_frames(rx, &used.bytes);
 	if (queue_running(&rx->q))
 		queue_publish(&rx->q);
-	if (frames > 0 && frames == rx->slot_cnt) {
+	if (rx->deferred || (frames > 0 && frames == rx->slot_cnt)) {
 		used.more = true;
 	} else if (rx->discarding) {
 		rx->discarding = false; /* the port is empty */
 		used.more = true;
 	} else if (!rx->starved && can_deliver(rx)) {
-		used.more = rx->deferred || !rx_backlog_empty(&rx->backlog) ||
-			    rx->port->ops->arm_recv(rx->port);
+		used.more = !rx_backlog_empty(&rx->backlog) || rx->port->ops->arm_recv(rx->port);
 	}
 	return used;
 }
