@@ -23,6 +23,7 @@ void queue_init(struct queue *q, struct work_src *src, const char *device, const
 	q->src = src;
 	snprintf(q->name, sizeof(q->name), "%.40s %s", device, which);
 	work_timer_init(&q->poll, src);
+	work_timer_init(&q->call_timer, src);
 }
 
 /* Adds a signal on @bell to the next entry; false: the array is full. */
@@ -37,13 +38,22 @@ static bool signal_bell(struct queue *q, struct io_file *bell)
 	return true;
 }
 
+static void forget_call(struct queue *q)
+{
+	q->call_at_ns = 0;
+	work_timer_stop(&q->call_timer);
+}
+
 static void call_driver(struct queue *q)
 {
 	q->call_owed = !signal_bell(q, &q->call);
-	if (q->call_owed)
+	if (q->call_owed) {
 		work_src_ready(q->src);
-	else
-		counter_add(&q->cnt.calls, 1);
+		return;
+	}
+	vq_notified(&q->vq);
+	counter_add(&q->cnt.calls, 1);
+	forget_call(q);
 }
 
 static int open_bell(struct queue *q, struct io_file *bell, int fd, bool *has)
@@ -87,6 +97,7 @@ static void close_bells(struct queue *q)
 	close_bell(q, &q->call, &q->has_call);
 	close_bell(q, &q->err, &q->has_err);
 	q->call_owed = false;
+	forget_call(q);
 	work_timer_stop(&q->poll);
 }
 
@@ -174,6 +185,8 @@ void queue_stop(struct queue *q)
 {
 	if (!queue_started(q))
 		return;
+	if (queue_running(q))
+		queue_publish(q);
 	io_enter(queue_io(q), 0); /* a call may still be in the array */
 	close_bells(q);
 	if (queue_running(q))
@@ -210,14 +223,31 @@ bool queue_usable(struct queue *q)
 	}
 	if (q->call_owed && q->has_call)
 		call_driver(q);
+	else if (q->call_at_ns != 0 && worker_now(q->src->worker) >= q->call_at_ns)
+		queue_publish(q);
 	return true;
 }
 
 void queue_publish(struct queue *q)
 {
 	vq_flush(&q->vq);
-	if (q->has_call && vq_notify(&q->vq))
+	if (q->has_call && vq_wants_notify(&q->vq))
 		call_driver(q);
+	else
+		forget_call(q);
+}
+
+void queue_publish_later(struct queue *q, unsigned max_cnt, uint64_t max_ns)
+{
+	vq_flush(&q->vq);
+	if (!q->has_call || !vq_wants_notify(&q->vq)) {
+		forget_call(q);
+	} else if (vq_unnotified(&q->vq) >= max_cnt) {
+		call_driver(q);
+	} else if (q->call_at_ns == 0) {
+		q->call_at_ns = worker_now(q->src->worker) + max_ns;
+		work_timer_set(&q->call_timer, q->call_at_ns);
+	}
 }
 
 /*

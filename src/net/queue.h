@@ -46,6 +46,8 @@ struct queue {
 	struct queue_cfg cfg; /* of a parked one */
 	struct work_watch kick_watch;
 	struct work_timer poll; /* without a kick */
+	struct work_timer call_timer;
+	uint64_t call_at_ns; /* 0: no call is put off */
 	struct queue_counters cnt;
 	struct log_limit limit;
 };
@@ -76,6 +78,8 @@ void queue_break(struct queue *q, const char *why);
 
 /* Publishes what was pushed and calls the driver if it wants that. */
 void queue_publish(struct queue *q);
+/* Publishes now, but puts the call off until it is for @max_cnt chains or @max_ns old. */
+void queue_publish_later(struct queue *q, unsigned max_cnt, uint64_t max_ns);
 /* Returns the head of @c with @len bytes written; unpublished. */
 static inline void queue_return(struct queue *q, const struct vq_chain *c, uint32_t len)
 {

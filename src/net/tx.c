@@ -155,7 +155,8 @@ static struct work_used tx_harvest(struct work_src *src)
 	}
 	if (fault)
 		queue_break(&tx->q, "the front end took guest memory away");
-	queue_publish(&tx->q);
+	queue_publish_later(&tx->q, min_uint(TX_CALL_FRAMES, max_uint(tx->q.vq.num / 4, 1)),
+			    TX_CALL_NS);
 	if (tx->stopping && (tx->out_cnt == 0 || !work_timer_pending(&tx->deadline)))
 		post_finish(tx);
 	return (struct work_used){ .more = tx->took && !tx->stopping };
@@ -198,7 +199,6 @@ static void finish_stop(struct tx *tx)
 		if (tx->frames[i].out)
 			take_back(tx, (uint16_t)i, DROP_ABANDONED);
 	}
-	queue_publish(&tx->q);
 	queue_stop(&tx->q);
 	work_timer_stop(&tx->deadline);
 	tx->stopping = tx->finish_posted = false;

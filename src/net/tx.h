@@ -13,12 +13,22 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/clock.h"
 #include "net/queue.h"
 #include "net/scratch.h"
 #include "port/port.h"
 
 /* Frames that one entry takes; the fourth part of a smaller ring, so that the guest can refill it. */
 #define TX_BURST 64
+
+/*
+ * A driver is told of frames that went out when there are this many (or a fourth of its ring), or when
+ * the first of them went this long ago: an interrupt may cost a guest more than its frame, and whoever
+ * is called for something else, like frames that came in, finds them meanwhile. Shorter than the 1 ms
+ * of a flow that Linux lets a socket have in a NIC's queue before it waits (TCP small queues).
+ */
+#define TX_CALL_FRAMES 32
+#define TX_CALL_NS     (250 * NSEC_PER_USEC)
 
 struct tx_frame {
 	uint16_t head, seq;

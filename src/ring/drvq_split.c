@@ -288,7 +288,7 @@ bool drvq_call_on(struct drvq *q)
 		le16_set(vring_used_event(q->avail, q->num), q->used_idx);
 	else
 		le16_set(&q->avail->flags, 0);
-	/* Between our wish and the used index; its partner is the fence in vq_notify(). */
+	/* Between our wish and the used index; its partner is the fence in vq_wants_notify(). */
 	atomic_thread_fence(memory_order_seq_cst);
 	return le16_get(&q->used->idx) != q->used_idx;
 }

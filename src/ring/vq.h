@@ -69,7 +69,7 @@ struct vq {
 	uint16_t avail_seen;   /* the driver's index when we last looked */
 	uint16_t used_idx;     /* next to push; IN_ORDER: first that is not done */
 	uint16_t used_flushed; /* published */
-	uint16_t signalled;    /* published when we last decided about a signal */
+	uint16_t signalled;    /* published when we last told the driver, or it did not care */
 	bool signalled_valid;
 	bool event_idx, indirect, in_order;
 	bool broken;
@@ -114,9 +114,19 @@ void vq_unpop(struct vq *vq, unsigned cnt);
 void vq_push(struct vq *vq, const struct vq_done *done, unsigned cnt);
 /* Publishes what was pushed. */
 void vq_flush(struct vq *vq);
-/* After a flush: does the driver want an interrupt for what it has not been told of? Always true the
- * first time after vq_start(): a signal from before may be lost. */
-bool vq_notify(struct vq *vq);
+/*
+ * After a flush: does the driver want an interrupt for what it has not been told of? Always true the
+ * first time after vq_start(): a signal from before may be lost. False: those chains count as told.
+ * True: it stays so until vq_notified(), or until the driver has found them by itself.
+ */
+bool vq_wants_notify(struct vq *vq);
+/* How many chains those are. */
+static inline uint16_t vq_unnotified(const struct vq *vq)
+{
+	return vq->used_flushed - vq->signalled;
+}
+/* The interrupt is on its way. */
+void vq_notified(struct vq *vq);
 
 /* Asks the driver not to kick. */
 void vq_kick_off(struct vq *vq);

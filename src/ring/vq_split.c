@@ -17,7 +17,7 @@
  *     load avail_event or flags         load avail idx: changed? then look again
  *     wanted? then kick
  *
- * vq_notify() and the driver's call_on are the same with the parts exchanged.
+ * vq_wants_notify() and the driver's call_on are the same with the parts exchanged.
  *
  * The indexes of a queue are in this order, each at most @num ahead of the first:
  *
@@ -238,24 +238,31 @@ void vq_flush(struct vq *vq)
 	vq->used_flushed = vq->used_idx;
 }
 
-bool vq_notify(struct vq *vq)
+bool vq_wants_notify(struct vq *vq)
 {
-	uint16_t old_idx = vq->signalled, new_idx = vq->used_flushed;
+	bool wants;
 
-	vq->signalled = new_idx;
-	if (!vq->signalled_valid) {
-		vq->signalled_valid = true;
+	if (!vq->signalled_valid)
 		return true;
-	}
-	if (new_idx == old_idx)
+	if (vq_unnotified(vq) == 0)
 		return false;
 	/* Between the used index and what the driver asks for; its partner is the fence in
 	 * drvq_call_on(), with or without EVENT_IDX. */
 	atomic_thread_fence(memory_order_seq_cst);
 	if (vq->event_idx)
-		return vring_need_event(le16_get(vring_used_event(vq->avail, vq->num)), new_idx,
-					old_idx);
-	return !(le16_get(&vq->avail->flags) & VRING_AVAIL_F_NO_INTERRUPT);
+		wants = vring_need_event(le16_get(vring_used_event(vq->avail, vq->num)),
+					 vq->used_flushed, vq->signalled);
+	else
+		wants = !(le16_get(&vq->avail->flags) & VRING_AVAIL_F_NO_INTERRUPT);
+	if (!wants)
+		vq->signalled = vq->used_flushed;
+	return wants;
+}
+
+void vq_notified(struct vq *vq)
+{
+	vq->signalled = vq->used_flushed;
+	vq->signalled_valid = true;
 }
 
 void vq_kick_off(struct vq *vq)

@@ -163,6 +163,16 @@ static inline void env_free(struct env *e)
 
 /* ---- the device's side ---- */
 
+/* Is the driver to be told? Then it is. */
+static inline bool env_notify(struct env *e)
+{
+	bool wants = vq_wants_notify(&e->dev);
+
+	if (wants)
+		vq_notified(&e->dev);
+	return wants;
+}
+
 static inline int env_pop(struct env *e, unsigned max)
 {
 	e->iovs.used = 0;

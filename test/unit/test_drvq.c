@@ -300,7 +300,7 @@ static void test_calls(void **state)
 	for (int event_idx = 0; event_idx < 2; event_idx++) {
 		struct env *e = env_new(16, event_idx ? EVENT_IDX : 0);
 
-		expect(vq_notify(&e->dev)); /* the first one is for nothing */
+		expect(env_notify(e)); /* the first one is for nothing */
 		drvq_call_off(&e->drv);
 		for (unsigned n = 0; n < 70000; n++) {
 			expect(!drvq_call_on(&e->drv));
@@ -308,17 +308,17 @@ static void test_calls(void **state)
 				assert_int_equal(env_add(e, 8, false, i), 0);
 			drvq_publish(&e->drv);
 			assert_int_equal(env_serve(e, 1, 0), 1);
-			expect(vq_notify(&e->dev));
+			expect(env_notify(e));
 			drvq_call_off(&e->drv);
 			assert_int_equal(env_serve(e, 1, 0), 1);
-			expect(!vq_notify(&e->dev));
+			expect(!env_notify(e));
 			env_expect_used(e, 0, 0);
 			/* One is there already: look again. */
 			expect(drvq_call_on(&e->drv));
 			env_expect_used(e, 1, 0);
 			expect(!drvq_call_on(&e->drv));
 			assert_int_equal(env_serve(e, 1, 0), 1);
-			expect(vq_notify(&e->dev));
+			expect(env_notify(e));
 			env_expect_used(e, 2, 0);
 		}
 		env_free(e);

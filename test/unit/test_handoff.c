@@ -144,7 +144,7 @@ static void *device(void *arg)
 			seq++;
 		}
 		vq_flush(&e->dev);
-		if (vq_notify(&e->dev)) {
+		if (env_notify(e)) {
 			h->calls++;
 			ring_bell(&h->call);
 		}

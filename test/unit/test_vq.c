@@ -136,7 +136,7 @@ static void test_start_asks_for_kicks(void **state)
 		/* Without the feature the word is not ours. */
 		assert_int_equal(le16_get(event), event_idx ? 7 : 9);
 		assert_int_equal(vq_pending(&e->dev), 3);
-		expect(vq_notify(&e->dev));
+		expect(env_notify(e));
 		env_free(e);
 	}
 }
@@ -762,7 +762,7 @@ static void test_memory_goes_away(void **state)
 	expect(mem_broken(e->mem));
 	env_push(e, e->chains, 0);
 	vq_flush(&e->dev);
-	expect(vq_notify(&e->dev));
+	expect(env_notify(e));
 	assert_int_equal(ftruncate(e->fd, FILE_LEN), 0);
 	env_put_canaries(e);
 	env_free(e);
@@ -881,12 +881,12 @@ static void test_in_order_holds_back(void **state)
 	for (unsigned i = 1023; i > 0; i--)
 		env_push(e, &e->chains[i], 0);
 	vq_flush(&e->dev);
-	expect(vq_notify(&e->dev)); /* the first */
-	expect(!vq_notify(&e->dev));
+	expect(env_notify(e)); /* the first */
+	expect(!env_notify(e));
 	env_expect_none(e);
 	env_push(e, &e->chains[0], 0);
 	vq_flush(&e->dev);
-	expect(vq_notify(&e->dev));
+	expect(env_notify(e));
 	for (size_t i = 0; i < 1024; i++)
 		env_expect_used(e, i, 0);
 	env_expect_none(e);
@@ -904,7 +904,7 @@ static bool signals(struct env *e, unsigned cnt)
 	assert_int_equal(env_serve(e, cnt, 0), cnt);
 	for (unsigned i = 0; i < cnt; i++)
 		env_expect_used(e, i, 0);
-	return vq_notify(&e->dev);
+	return env_notify(e);
 }
 
 /* Field case 93: the range, not equality, at every distance and over the wrap; the first one after a
@@ -923,7 +923,7 @@ static void test_notify_event_idx(void **state)
 				le16_set(event, (uint16_t)(at + 1 + k));
 				assert_int_equal(signals(e, batch), k < batch);
 				/* Told once. */
-				expect(!vq_notify(&e->dev));
+				expect(!env_notify(e));
 			}
 		}
 	}
@@ -943,7 +943,7 @@ static void test_notify_flags(void **state)
 	expect(signals(e, 1)); /* the first */
 	expect(!signals(e, 3));
 	expect(!drvq_call_on(&e->drv));
-	expect(!vq_notify(&e->dev)); /* nothing new */
+	expect(!env_notify(e)); /* nothing new */
 	expect(signals(e, 1));
 	expect(signals(e, 16));
 	env_free(e);
