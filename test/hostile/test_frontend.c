@@ -22,6 +22,7 @@
 #include "base/util.h"
 #include "lib/daemon.h"
 #include "lib/guest.h"
+#include "lib/neighbour.h"
 
 #define REQUESTS 45
 

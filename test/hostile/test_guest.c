@@ -18,6 +18,7 @@
 
 #include "base/util.h"
 #include "port/net_ns.h"
+#include "lib/neighbour.h"
 #include "raw.h"
 
 #define NEXT     VRING_DESC_F_NEXT

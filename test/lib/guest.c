@@ -6,8 +6,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -837,57 +835,4 @@ uint8_t guest_command(struct guest *g, uint8_t class, uint8_t cmd, const void *d
 	answer = guest_at(g, slot->bufs[2].addr.v);
 	MUST(*answer != PREFILL);
 	return *answer;
-}
-
-/* ---- the neighbour ---- */
-
-struct neighbour {
-	struct guest guest;
-	pthread_t thread;
-	atomic_bool stop;
-	atomic_uint done;
-};
-
-static void *neighbour_run(void *arg)
-{
-	struct neighbour *nb = arg;
-
-	test_thread();
-	while (!atomic_load(&nb->stop)) {
-		guest_exchange(&nb->guest, 16, 100 + atomic_load(&nb->done) % 1400, 16);
-		atomic_fetch_add(&nb->done, 16);
-		test_sleep_us(500);
-	}
-	return NULL;
-}
-
-struct neighbour *neighbour_start(const char *path)
-{
-	struct neighbour *nb = calloc(1, sizeof(*nb));
-	struct guest_cfg cfg = { .features = F_DEFAULT | F_EVENT_IDX };
-
-	MUST(nb != NULL);
-	guest_up(&nb->guest, &cfg, path);
-	OK(-pthread_create(&nb->thread, NULL, neighbour_run, nb));
-	return nb;
-}
-
-unsigned neighbour_stop(struct neighbour *nb)
-{
-	unsigned before = atomic_load(&nb->done), done;
-	uint64_t deadline = clock_ns() + test_patience_ms() * NSEC_PER_MSEC;
-
-	/* It still does, not only did. */
-	while (atomic_load(&nb->done) == before) {
-		if (clock_ns() > deadline)
-			FAIL("the neighbour is stuck");
-		test_sleep_us(500);
-	}
-	atomic_store(&nb->stop, true);
-	pthread_join(nb->thread, NULL);
-	done = atomic_load(&nb->done);
-	EQ(nb->guest.rcvd_idx, done);
-	guest_down(&nb->guest);
-	free(nb);
-	return done;
 }

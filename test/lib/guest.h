@@ -225,11 +225,4 @@ bool guest_rx_done(const struct guest *g);
 /* Sends @cnt frames of @len and waits for all of them, at most @window on their way. */
 void guest_exchange(struct guest *g, unsigned cnt, uint32_t len, unsigned window);
 
-/* ---- a guest beside the one under test, which loses nothing whatever happens there ---- */
-
-struct neighbour;
-struct neighbour *neighbour_start(const char *path);
-/* Ends and frees it; frames that it exchanged. */
-unsigned neighbour_stop(struct neighbour *nb);
-
 #endif

@@ -19,6 +19,7 @@
 #include "base/util.h"
 #include "lib/daemon.h"
 #include "lib/guest.h"
+#include "lib/neighbour.h"
 
 static struct guest g;
 
