@@ -52,6 +52,8 @@ if [ ! -f "$dir/build.ninja" ] || [ "$(cat "$dir/.configured" 2>/dev/null)" != "
 	fi
 	printf '%s\n' "$key" >"$dir/.configured"
 fi
-if ! $setup_only; then
+if $setup_only; then
+	ninja -C "$dir" build.ninja # the list of files may have changed
+else
 	ninja -C "$dir" -j "${JOBS:-$(nproc)}"
 fi
