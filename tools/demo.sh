@@ -166,9 +166,9 @@ pids+=($!)
 sleep 0.3
 iperf="timeout -k 5 30 iperf3 -f m -t $seconds -c $host"
 heading "TCP, guest to host ($seconds s of iperf3)"
-in_guest "$iperf" | received
+in_guest "$iperf -C cubic" | received
 heading "TCP, host to guest"
-in_guest "$iperf -R" | received
+in_guest "$iperf -C cubic -R" | received
 heading "UDP, guest to host (5 Mbit/s wanted)"
 in_guest "$iperf -u -b 5M -l 1400" | received
 heading "UDP, host to guest (5 Mbit/s wanted)"

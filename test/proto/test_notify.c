@@ -473,6 +473,61 @@ static void test_burst_of_large(void **state)
 	daemon_stop(&d);
 }
 
+/* Frames and buffers of all sizes, posted as they please; the ring stops now and then. None is lost. */
+static void sizes_at_random(uint64_t extra)
+{
+	struct guest_cfg cfg = {
+		.features = F_DEFAULT | extra, .tx_max = 65000, .rx_buf = 9000, .no_refill = true
+	};
+	uint64_t until;
+	struct daemon d;
+
+	DAEMON_START(&d, "loop:");
+	guest_up(&g, &cfg, d.path[0]);
+	for (unsigned i = 0; i < test_scale(3000); i++) {
+		bool large = test_random() % 3 == 0;
+
+		for (unsigned n = test_random() % 40; n > 0 && g.sent_idx - g.rcvd_idx < 100; n--)
+			guest_send(&g, 60 + test_random() % (large ? 64940 : 1400), NULL, NULL, 0);
+		guest_kick(&g, GUEST_TX);
+		for (unsigned n = test_random() % 64; n > 0; n--) {
+			/* The whole ring has room for the largest frame. */
+			uint32_t len = 300 + test_random() % (test_random() % 2 ? 8700 : 200);
+
+			guest_post(&g, &len, 1);
+		}
+		guest_kick(&g, GUEST_RX);
+		if (i % 16 == 0) {
+			unsigned idx = i % 32 == 0 ? GUEST_RX : GUEST_TX;
+
+			guest_stop_ring(&g, idx);
+			guest_start_ring(&g, idx);
+		} else if (i % 16 == 8) {
+			guest_enable(&g, GUEST_RX, false);
+			guest_enable(&g, GUEST_RX, true);
+		}
+		guest_reap(&g);
+	}
+	until = deadline();
+	while (!guest_rx_done(&g)) {
+		MUST(clock_ns() < until);
+		while (guest_post(&g, &(uint32_t){ 2048 }, 1))
+			;
+		guest_kick(&g, GUEST_RX);
+		guest_pump(&g, 20);
+	}
+	GUEST_UNTIL(&g, guest_tx_done(&g));
+	guest_down(&g);
+	daemon_stop(&d);
+}
+
+static void test_sizes_at_random(void **state)
+{
+	sizes_at_random(0);
+	sizes_at_random(F_EVENT_IDX | F_INDIRECT);
+	sizes_at_random(F_EVENT_IDX | F_IN_ORDER);
+}
+
 /* Field case 108: without merging, a frame that is larger than the next buffer is lost and counted. */
 static void test_too_big(void **state)
 {
@@ -621,7 +676,8 @@ int main(void)
 		TEST(test_tx_only),        TEST(test_hand_offs),        TEST(test_event_index),
 		TEST(test_restored),       TEST(test_stuck_calls),      TEST(test_other_bells),
 		TEST(test_calls_later),    TEST(test_short_of_buffers), TEST(test_two_buffers),
-		TEST(test_burst_of_large), TEST(test_too_big),          TEST(test_bad_in_merge),
+		TEST(test_burst_of_large), TEST(test_sizes_at_random),  TEST(test_too_big),
+		TEST(test_bad_in_merge),
 	};
 	const struct CMUnitTest tap_tests[] = {
 		TEST(test_tap_without_buffers),
