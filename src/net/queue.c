@@ -6,9 +6,10 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "base/fd.h"
 
 #define DRAIN_MAX 16
 
@@ -263,9 +264,17 @@ static void drain_kick(struct queue *q)
 		while (recv(q->kick.fd, buf, sizeof(buf), MSG_DONTWAIT) == sizeof(buf) &&
 		       n++ < DRAIN_MAX)
 			;
-	} else if (ioctl(q->kick.fd, FIONREAD, &n) == 0 && n > 0 &&
-		   read(q->kick.fd, buf, min_size((size_t)n, sizeof(buf))) < 0) {
-		log_limited(&q->limit, LOG_LEVEL_WARN, q->name, "cannot read the kick");
+	} else {
+		struct iovec iov = { .iov_base = buf, .iov_len = sizeof(buf) };
+
+		/* Whoever gave us the pipe may clear O_NONBLOCK and take the bytes that a look
+		 * has just found: the read itself must not wait. */
+		if (preadv2(q->kick.fd, &iov, 1, -1, RWF_NOWAIT) >= 0 || errno != EOPNOTSUPP)
+			return;
+		/* Before Linux 6.4. */
+		if (fd_set_nonblock(q->kick.fd) == 0 && read(q->kick.fd, buf, sizeof(buf)) < 0 &&
+		    errno != EAGAIN)
+			log_limited(&q->limit, LOG_LEVEL_WARN, q->name, "cannot read the kick");
 	}
 }
 

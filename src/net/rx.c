@@ -157,6 +157,8 @@ static struct work_used rx_harvest(struct work_src *src)
 		frames = take_frames(rx, &used.bytes);
 	if (queue_running(&rx->q))
 		queue_publish(&rx->q);
+	if (rx->discarding && worker_now(src->worker) >= rx->discard_until_ns)
+		rx->discarding = false; /* a flood: these are for the new guest */
 	if (rx->deferred || (frames > 0 && frames == rx->slot_cnt)) {
 		used.more = true;
 	} else if (rx->discarding) {
@@ -227,5 +229,6 @@ void rx_forget(struct rx *rx)
 void rx_discard(struct rx *rx)
 {
 	rx->discarding = true;
+	rx->discard_until_ns = worker_now(rx->src.worker) + RX_DISCARD_NS;
 	work_src_ready(&rx->src);
 }

@@ -19,6 +19,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/clock.h"
 #include "net/queue.h"
 #include "net/scratch.h"
 #include "port/port.h"
@@ -27,6 +28,9 @@
 #define RX_BURST_MAX 64
 /* A burst of large frames: they are copied out of the cache, and are one turn of the queue. */
 #define RX_BURST_BYTES WORK_WEIGHT_BYTES
+
+/* What a port held when a guest came is thrown away in this time; under a flood it never runs dry. */
+#define RX_DISCARD_NS (20 * NSEC_PER_MSEC)
 
 /* A frame in private memory, on its way to the guest. */
 struct rx_frame {
@@ -58,6 +62,7 @@ struct rx {
 	bool starved;       /* waits for buffers, not for frames */
 	bool deferred;      /* other queues had all slots of this round */
 	bool discarding;    /* no guest yet: what the port has is from before it came */
+	uint64_t discard_until_ns;
 
 	unsigned slot_cnt; /* rooms that the port took in this entry */
 };

@@ -44,8 +44,9 @@ static enum gathered gather(struct rx *rx, uint32_t need, unsigned *cnt)
 		struct vq_chain *c = &chains[*cnt];
 
 		if (*cnt == limit || vq_pop(vq, c, 1, pieces) <= 0) {
-			/* Chains that are left over mean that all a frame may have is too little. */
-			bool never = *cnt == limit || vq_pending(vq) > 0;
+			/* Chains that are left over mean that all a frame may have is too little. What
+			 * the driver adds after the pop's look does not count: it is for later. */
+			bool never = *cnt == limit || vq_left_over(vq);
 
 			vq_unpop(vq, *cnt);
 			return never ? GATHER_NEVER : GATHER_NO_ROOM;
@@ -80,10 +81,13 @@ static void fill(struct rx *rx, const struct rx_frame *f, unsigned cnt)
 	count_frame(&rx->q.cnt, f->len);
 }
 
+/* Bad chains that one delivery returns: the guest sees them come back and could go on for ever. */
+#define BAD_MAX 64
+
 enum rx_delivered rx_deliver(struct rx *rx, struct rx_frame *f)
 {
 	enum net_drop drop = screen(rx, &f->off);
-	unsigned cnt;
+	unsigned cnt, bad = 0;
 
 	if (drop != DROP_NONE) {
 		count_drop(&rx->q.cnt, drop);
@@ -103,6 +107,8 @@ enum rx_delivered rx_deliver(struct rx *rx, struct rx_frame *f)
 			count_drop(&rx->q.cnt, DROP_BAD_CHAIN);
 			for (unsigned i = 0; i < cnt; i++)
 				queue_return(&rx->q, &rx->scratch->chains[i], 0);
+			if (++bad == BAD_MAX)
+				return RX_NO_ROOM; /* what is left wakes the queue at once */
 			break;
 		}
 	}

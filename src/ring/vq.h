@@ -107,6 +107,11 @@ int vq_pending(struct vq *vq);
  * @iovs is full. Returns how many; -EPROTO when the ring is broken and none was taken.
  */
 int vq_pop(struct vq *vq, struct vq_chain *chains, unsigned max, struct vq_iovs *iovs);
+/* After a pop: did it leave chains that it had seen? */
+static inline bool vq_left_over(const struct vq *vq)
+{
+	return !vq->broken && vq->avail_idx != vq->avail_seen;
+}
 /* Steps back over the @cnt chains popped last. */
 void vq_unpop(struct vq *vq, unsigned cnt);
 

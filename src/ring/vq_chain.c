@@ -24,6 +24,7 @@ struct walk {
 	struct iovec *iov;
 	unsigned room;
 	unsigned out_cnt, in_cnt;
+	unsigned empty; /* descriptors without bytes: no pieces, but work, and counted like those */
 	uint64_t out_len, in_len; /* at most 2 * VQ_NUM_MAX lengths of 32 bits: cannot overflow */
 	bool writable;            /* a descriptor to write was seen */
 };
@@ -50,7 +51,12 @@ static int add_buffer(struct walk *w, const struct desc *d)
 		return -EINVAL;
 	w->writable = write;
 	/* No bytes are no piece, wherever the address points. */
-	ret = mem_pieces(w->mem, (struct gpa){ d->addr }, d->len, &w->iov[cnt], w->room - cnt);
+	if (d->len == 0)
+		return cnt + w->empty++ < w->room ? 0 : -E2BIG;
+	if (cnt + w->empty >= w->room)
+		return -E2BIG;
+	ret = mem_pieces(w->mem, (struct gpa){ d->addr }, d->len, &w->iov[cnt],
+			 w->room - cnt - w->empty);
 	if (ret < 0)
 		return ret;
 	if (write) {
@@ -152,5 +158,5 @@ int vq_chain_walk(const struct vq *vq, struct vq_chain *chain, unsigned room)
 	chain->in_cnt = (uint16_t)w.in_cnt;
 	chain->out_len = (uint32_t)w.out_len;
 	chain->in_len = (uint32_t)w.in_len;
-	return (int)(w.out_cnt + w.in_cnt);
+	return (int)(w.out_cnt + w.in_cnt + w.empty);
 }

@@ -528,6 +528,30 @@ static void test_sizes_at_random(void **state)
 	sizes_at_random(F_EVENT_IDX | F_IN_ORDER);
 }
 
+/* Buffers that come while a frame finds too few: it waits for more of them, and is not too big. */
+static void test_posted_late(void **state)
+{
+	struct guest_cfg cfg = { .rx_num = 1024, .no_refill = true };
+	uint64_t until = clock_ns() + NSEC_PER_SEC;
+	struct daemon d;
+
+	DAEMON_START(&d, "loop:");
+	guest_up(&g, &cfg, d.path[0]);
+	g.on_frame = guest_ignore_frame;
+	while (clock_ns() < until) {
+		uint32_t len = 100;
+
+		if (check_out(&g.rings[GUEST_TX].chk) < 32)
+			guest_flood(&g, 32, 1514);
+		for (unsigned i = 0; i < 64 && guest_post(&g, &len, 1); i++)
+			guest_kick(&g, GUEST_RX);
+		guest_reap(&g);
+	}
+	EQ(daemon_count(&d, 0, "rx.drops.too_big"), 0);
+	guest_free(&g);
+	daemon_stop(&d);
+}
+
 /* Field case 108: without merging, a frame that is larger than the next buffer is lost and counted. */
 static void test_too_big(void **state)
 {
@@ -676,8 +700,8 @@ int main(void)
 		TEST(test_tx_only),        TEST(test_hand_offs),        TEST(test_event_index),
 		TEST(test_restored),       TEST(test_stuck_calls),      TEST(test_other_bells),
 		TEST(test_calls_later),    TEST(test_short_of_buffers), TEST(test_two_buffers),
-		TEST(test_burst_of_large), TEST(test_sizes_at_random),  TEST(test_too_big),
-		TEST(test_bad_in_merge),
+		TEST(test_burst_of_large), TEST(test_sizes_at_random),  TEST(test_posted_late),
+		TEST(test_too_big),        TEST(test_bad_in_merge),
 	};
 	const struct CMUnitTest tap_tests[] = {
 		TEST(test_tap_without_buffers),
