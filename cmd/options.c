@@ -14,7 +14,8 @@
 #include "dev/mac.h"
 #include "port/port.h"
 
-#define PROGRAM "uvhostd"
+#define PROGRAM     "uvhostd"
+#define LONG_OPTION 256 /* no character; each has its own number, else getopt sees no ambiguity */
 
 /* An option of the process sets a field of struct options, one of a device a field of its dev_cfg;
  * the latter are also the keys of --device, which itself has no setter. A setter returns NULL, or what
@@ -23,6 +24,7 @@ struct option_def {
 	const char *name;
 	const char *arg; /* NULL: a switch */
 	const char *help;
+	bool commas; /* in --device, too, the value may hold some */
 	const char *(*set)(struct options *o, const char *value);
 	const char *(*set_dev)(struct dev_cfg *d, const char *value);
 };
@@ -178,15 +180,15 @@ static const struct option_def table[] = {
 	{ "client", NULL, "connect to socket-path, for ever", .set_dev = set_client },
 	{ "socket-mode", "MODE", "permissions of the socket, octal (600)", .set_dev = set_mode },
 	{ "socket-group", "GROUP", "group of the socket", .set_dev = set_group },
-	{ "port", "PORT", "where frames go, see below", .set_dev = set_port },
+	{ "port", "PORT", "where frames go, see below", .commas = true, .set_dev = set_port },
 	{ "mac", "ADDR", "address of the guest's NIC (made from socket-path)", .set_dev = set_mac },
 	{ "mtu", "N", "MTU that the guest is told (it is told none)", .set_dev = set_mtu },
-	{ "offload", "[+-]NAME,...", "offloads to require or leave out, see below",
+	{ "offload", "[+-]NAME,...", "offloads to require or leave out, see below", .commas = true,
 	  .set_dev = set_offload },
 	{ "name", "NAME", "name in the log and the counters (from socket-path)",
 	  .set_dev = set_name },
 	{ "any-memory", NULL, "accept guest memory in ordinary files", .set_dev = set_any_memory },
-	{ "device", "KEY=VALUE,...", "one more device, with the keys above", NULL, NULL },
+	{ "device", "KEY=VALUE,...", "one more device, with the keys above", .set = NULL },
 	{ "io", "KIND", "auto, uring or plain system calls (auto)", .set = set_io },
 	{ "poll-us", "N", "look for more work this long before sleeping (0)", .set = set_poll },
 	{ "stats", NULL, "print the counters as JSON at exit; SIGUSR1 prints them at any time",
@@ -226,12 +228,11 @@ static const struct option_def *key_at(const char *s)
 	return NULL;
 }
 
-/* The end of a value: values may hold commas themselves (port, offload), so only one before the next
- * key counts. */
-static char *value_end(char *s)
+/* The comma that ends the value of @def; of a value that may hold commas the one before a key. */
+static char *value_end(const struct option_def *def, char *s)
 {
 	for (s = strchr(s, ','); s != NULL; s = strchr(s + 1, ',')) {
-		if (key_at(s + 1) != NULL)
+		if (!def->commas || key_at(s + 1) != NULL)
 			return s;
 	}
 	return NULL;
@@ -248,10 +249,11 @@ static const char *parse_device(struct options *o, char *value)
 		const char *wants;
 
 		if (def == NULL) {
-			fprintf(stderr, PROGRAM ": --device: there is no key like '%s'\n", s);
+			fprintf(stderr, PROGRAM ": --device: there is no key like '%.*s'\n",
+				(int)strcspn(s, ","), s);
 			return "keys and values like socket-path=/run/vm.sock,port=tap:tap0";
 		}
-		next = value_end(s);
+		next = value_end(def, s);
 		if (next != NULL)
 			*next++ = '\0';
 		wants = def->set_dev(d, def->arg != NULL ? strchr(s, '=') + 1 : NULL);
@@ -314,22 +316,40 @@ static int set_option(struct options *o, const struct option_def *def, char *val
 	return wants == NULL ? 0 : complain("--%s wants %s", def->name, wants);
 }
 
+/* What getopt_long() does not take: no option, one of several, or a switch with a value. */
+static int complain_of(const char *arg)
+{
+	size_t len = strcspn(arg, "=");
+
+	for (size_t i = 0; i < ARRAY_SIZE(table); i++) {
+		if (len > 2 && strncmp(table[i].name, arg + 2, len - 2) == 0)
+			return complain(table[i].name[len - 2] == '\0' ?
+						"%.*s takes no value" :
+						"%.*s may be the start of more than one option",
+					(int)len, arg);
+	}
+	return complain("'%s' is no option", arg);
+}
+
 int options_parse(struct options *o, int argc, char **argv)
 {
 	struct option longs[ARRAY_SIZE(table) + 1] = { 0 };
 	int single = -1; /* the device of the options outside --device */
-	int idx, c;
+	int c;
 
 	*o = (struct options){ .action = ACTION_SERVE };
 	for (size_t i = 0; i < ARRAY_SIZE(table); i++)
 		longs[i] = (struct option){ .name = table[i].name,
 					    .has_arg = table[i].arg != NULL ? required_argument :
-									      no_argument };
+									      no_argument,
+					    .val = LONG_OPTION + (int)i };
 	/* NOLINTNEXTLINE(concurrency-mt-unsafe): there is one thread yet */
-	while ((c = getopt_long(argc, argv, "", longs, &idx)) != -1) {
+	while ((c = getopt_long(argc, argv, ":", longs, NULL)) != -1) {
+		if (c == ':')
+			return complain("%s needs a value", argv[optind - 1]);
 		if (c == '?')
-			return complain("that is no option that I know");
-		if (set_option(o, &table[idx], optarg, &single) < 0)
+			return complain_of(argv[optind - 1]);
+		if (set_option(o, &table[c - LONG_OPTION], optarg, &single) < 0)
 			return -EINVAL;
 		if (o->action != ACTION_SERVE)
 			return 0; /* whatever else is said does not matter then */

@@ -2,6 +2,7 @@
 /* uvhostd: serves virtio-net devices over vhost-user. */
 #include <errno.h>
 #include <jansson.h>
+#include <limits.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -21,7 +22,8 @@
 #include "options.h"
 #include "work/worker.h"
 
-#define PROGRAM "uvhostd"
+#define PROGRAM   "uvhostd"
+#define STDOUT_MS 100 /* what a reader of the counters may take */
 
 struct daemon {
 	struct options opts;
@@ -34,11 +36,30 @@ struct daemon {
 	struct io_file signal_file;
 	struct work_src signals;
 	struct work_watch signal_watch;
+	struct log_limit limit;
 };
 
 /* ---- counters ---- */
 
-static void print_stats(const struct daemon *d)
+/* Nobody has to read them, and then nobody waits: a pipe that can be written takes PIPE_BUF bytes. */
+static int write_patiently(int fd, const char *text, size_t len)
+{
+	struct pollfd pfd = { .fd = fd, .events = POLLOUT };
+
+	while (len > 0) {
+		ssize_t n = -1;
+
+		if (poll(&pfd, 1, STDOUT_MS) == 1)
+			n = write(fd, text, min_size(len, PIPE_BUF));
+		if (n < 0)
+			return -1;
+		text += n;
+		len -= (size_t)n;
+	}
+	return 0;
+}
+
+static void print_stats(struct daemon *d)
 {
 	json_t *devs = json_array(), *all;
 	char *text;
@@ -49,9 +70,10 @@ static void print_stats(const struct daemon *d)
 			io_kind(worker_io(d->worker)) == IO_URING ? "uring" : "plain", "devices",
 			devs);
 	text = json_dumps(all, JSON_COMPACT);
-	if (text != NULL)
-		puts(text);
-	fflush(stdout);
+	if (text == NULL || write_patiently(STDOUT_FILENO, text, strlen(text)) < 0 ||
+	    write_patiently(STDOUT_FILENO, "\n", 1) < 0)
+		log_limited(&d->limit, LOG_LEVEL_WARN, PROGRAM,
+			    "cannot print the counters: nobody reads standard output");
 	free(text);
 	json_decref(all);
 }

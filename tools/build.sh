@@ -22,7 +22,7 @@ sanitized=(-Ddebug=true -Doptimization=1 -Db_lundef=false
 	"-Dc_args=-fno-sanitize-recover=all -fno-omit-frame-pointer")
 
 case $kind in
-release) dir=build       cc=${CC:-gcc} opts=(-Dbuildtype=release -Dtests=false "-Dwerror=${WERROR:-false}" "-Dprefix=${PREFIX:-/usr/local}") ;;
+release) dir=build       cc=${CC:-gcc} opts=(-Dbuildtype=release -Dtests=false "-Dwerror=${WERROR:-false}") ;;
 debug)   dir=build-debug cc=${CC:-gcc} opts=("${tested[@]}" -Dbuildtype=debug) ;;
 gcc)     dir=build-gcc   cc=gcc        opts=("${tested[@]}" -Dbuildtype=debugoptimized) ;;
 clang)   dir=build-clang cc=clang      opts=("${tested[@]}" -Dbuildtype=debugoptimized) ;;
@@ -35,6 +35,10 @@ tsan)    dir=build-tsan  cc=clang      opts=("${tested[@]}" "${sanitized[@]}" "-
 esac
 opts+=("$@")
 
+if [ ! -w . ]; then
+	echo "build.sh: $PWD cannot be written to; build in a clone of your own" >&2
+	exit 1
+fi
 if ! command -v meson >/dev/null; then
 	echo "build.sh: meson is not installed; tools/deps.sh build gets what a build needs" >&2
 	exit 1
@@ -51,6 +55,12 @@ if [ ! -f "$dir/build.ninja" ] || [ "$(cat "$dir/.configured" 2>/dev/null)" != "
 		exit 1
 	fi
 	printf '%s\n' "$key" >"$dir/.configured"
+fi
+# Where to install changes no object file.
+prefix=${PREFIX:-/usr/local}
+if [ "$kind" = release ] && [ "$(cat "$dir/.prefix" 2>/dev/null)" != "$prefix" ]; then
+	meson configure "$dir" "-Dprefix=$prefix"
+	printf '%s\n' "$prefix" >"$dir/.prefix"
 fi
 if $setup_only; then
 	ninja -C "$dir" build.ninja # the list of files may have changed

@@ -153,6 +153,7 @@ heading "A guest boots, its NIC is that socket"
 start=$(date +%s%N)
 boot_guest
 in_guest "ip addr add $guest/24 dev eth0; ip link set eth0 up"
+in_guest 'for i in {1..50}; do grep -qx up /sys/class/net/eth0/operstate && break; sleep 0.1; done'
 awk -v ns="$(($(date +%s%N) - start))" 'BEGIN { printf "  %.1f s; ", ns / 1e9 }'
 # shellcheck disable=SC2016 # the guest is to expand it
 in_guest 'echo "Linux $(uname -r), $(ethtool -i eth0 | sed -n "s/driver: //p")"'
@@ -182,10 +183,11 @@ wait "$uvhostd_pid"
 python3 - "$work/counters.json" <<'TABLE'
 import json, sys
 dev = json.load(open(sys.argv[1]))["devices"][0]
+told = {"stale": "that came before the guest (stale)"}
 print(f"  {'':8}{'frames':>10}{'MB':>9}{'bytes/frame':>13}{'interrupts':>12}  dropped")
 for name in "rx", "tx":
     q = dev[name]
-    drops = ", ".join(f"{n} {why}" for why, n in q["drops"].items() if n) or "none"
+    drops = ", ".join(f"{n} {told.get(why, why)}" for why, n in q["drops"].items() if n) or "none"
     mean = q["bytes"] / max(q["frames"], 1)
     print(f"  {name:8}{q['frames']:10}{q['bytes'] / 1e6:9.1f}{mean:13.0f}{q['calls']:12}  {drops}")
 control = dev["control"]

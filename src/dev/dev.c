@@ -31,9 +31,11 @@ struct dev {
 	bool link_up;
 	bool ended;             /* no more front ends */
 	struct log_limit limit; /* of what front ends cause by coming and going */
+	struct log_limit link_limit;
 
 	/* While a front end is connected. */
 	bool connected, disconnecting;
+	bool greeted; /* it has spoken, and the log says that it is there */
 	int fd;
 	struct vu_backend vu;
 	struct work_src src; /* the connection */
@@ -176,8 +178,8 @@ static bool after_step(struct dev *dev, int step)
 		return true;
 	default:
 		if (step == -ECONNRESET)
-			log_limited(&dev->limit, LOG_LEVEL_INFO, dev->name,
-				    "the front end has left");
+			log_limited(&dev->limit, dev->greeted ? LOG_LEVEL_INFO : LOG_LEVEL_DEBUG,
+				    dev->name, "the front end has left");
 		else
 			log_limited(&dev->limit, LOG_LEVEL_WARN, dev->name,
 				    "disconnected the front end: error=%s", log_errname(step));
@@ -186,14 +188,27 @@ static bool after_step(struct dev *dev, int step)
 	}
 }
 
+/* Who connects and says nothing only looks whether the socket is alive. */
+static void greet(struct dev *dev)
+{
+	if (dev->greeted || !dev->vu.spoken)
+		return;
+	dev->greeted = true;
+	log_limited(&dev->limit, LOG_LEVEL_INFO, dev->name, "a front end has connected");
+}
+
 static struct work_used connection_prepare(struct work_src *src, struct work_room room)
 {
 	struct dev *dev = container_of(src, struct dev, src);
 	bool more = false;
 
 	(void)room;
-	if (!dev->disconnecting && !dev->vu.pending)
-		more = after_step(dev, vu_backend_step(&dev->vu));
+	if (!dev->disconnecting && !dev->vu.pending) {
+		int step = vu_backend_step(&dev->vu);
+
+		greet(dev);
+		more = after_step(dev, step);
+	}
 	return (struct work_used){ .more = more };
 }
 
@@ -231,9 +246,9 @@ static void front_end_came(void *ctx, int fd)
 		await_front_end(dev);
 		return;
 	}
-	log_limited(&dev->limit, LOG_LEVEL_INFO, dev->name, "a front end has connected");
 	dev->fd = fd;
 	dev->connected = true;
+	dev->greeted = false;
 	work_src_init(&dev->src, dev->env.control, &connection_ops);
 	vu_backend_init(&dev->vu, &cfg, fd);
 	dev->vu.limit = limit;
@@ -249,9 +264,11 @@ static void link_changed(void *ctx, bool up)
 	if (dev->link_up == up)
 		return;
 	dev->link_up = up;
-	log_info(dev->name, "the port's link is %s", up ? "up" : "down");
+	log_limited(&dev->link_limit, LOG_LEVEL_INFO, dev->name, "the port's link is %s",
+		    up ? "up" : "down");
 	if (dev->connected && !dev->disconnecting && vu_backend_config_changed(&dev->vu) < 0)
-		log_warn(dev->name, "could not tell the front end of it");
+		log_limited(&dev->link_limit, LOG_LEVEL_WARN, dev->name,
+			    "could not tell the front end of it");
 }
 
 /* ---- life ---- */
@@ -281,7 +298,8 @@ static int choose_offloads(struct dev *dev)
 		return 0;
 	if (features_edit_offloads(dev->cfg.offload, &dev->offloads, &required, &bad, &bad_len) <
 	    0) {
-		log_error(dev->name, "there is no offload '%.*s'", bad_len, bad);
+		log_error(dev->name, "there is no offload '%.*s'; uvhostd --help lists them",
+			  bad_len, bad);
 		return -EINVAL;
 	}
 	if ((required & ~caps) != 0) {

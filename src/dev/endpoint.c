@@ -42,20 +42,21 @@ struct endpoint {
 
 /* ---- making the socket ---- */
 
-static int stale_socket(const struct sockaddr_un *addr)
+/* Does something stand in the way at @addr, and what? NULL: a socket that a dead process left. */
+static const char *obstacle(const struct sockaddr_un *addr)
 {
 	struct stat st;
 	int fd, rc;
 
 	/* A file refuses connections, too; it is not ours to remove. */
 	if (lstat(addr->sun_path, &st) < 0 || !S_ISSOCK(st.st_mode))
-		return 0;
+		return "something that is no socket has that path";
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
-		return -errno;
+		return "cannot find out whether the socket is in use";
 	rc = connect(fd, (const struct sockaddr *)addr, sizeof(*addr)) < 0 ? -errno : 0;
 	fd_close(&fd);
-	return rc == -ECONNREFUSED ? 1 : 0;
+	return rc == -ECONNREFUSED ? NULL : "in use: somebody listens on that socket already";
 }
 
 static int bind_path(struct endpoint *ep, const char **err)
@@ -64,15 +65,16 @@ static int bind_path(struct endpoint *ep, const char **err)
 	mode_t mask = umask(0777 & ~ep->cfg.mode);
 	int rc = bind(ep->fd, addr, sizeof(ep->addr)) < 0 ? -errno : 0;
 
-	if (rc == -EADDRINUSE && stale_socket(&ep->addr) == 1) {
-		unlink(ep->addr.sun_path);
-		rc = bind(ep->fd, addr, sizeof(ep->addr)) < 0 ? -errno : 0;
+	*err = "cannot make the socket there; does its directory exist, may you write to it?";
+	if (rc == -EADDRINUSE) {
+		*err = obstacle(&ep->addr);
+		if (*err == NULL) {
+			unlink(ep->addr.sun_path);
+			rc = bind(ep->fd, addr, sizeof(ep->addr)) < 0 ? -errno : 0;
+			*err = "in use: somebody else has just made a socket there";
+		}
 	}
 	umask(mask);
-	if (rc == -EADDRINUSE)
-		*err = "the socket path is in use by another process, or is not a socket";
-	else if (rc < 0)
-		*err = "cannot make the socket there; does its directory exist, may you write to it?";
 	ep->made_socket = rc == 0;
 	return rc;
 }
@@ -116,12 +118,14 @@ static int open_listener(struct endpoint *ep, const char **err)
 
 static int adopt_fd(struct endpoint *ep, const char **err)
 {
-	int listening = 0, domain = 0;
+	int listening = 0, domain = 0, type = 0;
 	socklen_t len = sizeof(int);
 
 	ep->fd = ep->cfg.fd;
-	if (getsockopt(ep->fd, SOL_SOCKET, SO_DOMAIN, &domain, &len) < 0 || domain != AF_UNIX) {
-		*err = "the descriptor is no UNIX socket";
+	if (getsockopt(ep->fd, SOL_SOCKET, SO_DOMAIN, &domain, &len) < 0 ||
+	    getsockopt(ep->fd, SOL_SOCKET, SO_TYPE, &type, &len) < 0 || domain != AF_UNIX ||
+	    type != SOCK_STREAM) {
+		*err = "the descriptor is no UNIX stream socket";
 		return -ENOTSOCK;
 	}
 	if (getsockopt(ep->fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &len) < 0)
@@ -319,6 +323,10 @@ void endpoint_free(struct endpoint *ep)
 
 void endpoint_start(struct endpoint *ep)
 {
+	if (ep->role != GIVEN)
+		log_info(ep->cfg.name, "%s %s",
+			 ep->role == CLIENT ? "looking for a front end at" : "listening on",
+			 ep->cfg.path != NULL ? ep->cfg.path : "the given socket");
 	work_src_ready(&ep->src);
 }
 

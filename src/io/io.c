@@ -135,13 +135,11 @@ static int classify(int fd, enum io_class *class)
 	case 0: /* what has no inode of its own: eventfd, timerfd, epoll, ... */
 		*class = IO_EVENT;
 		return 0;
-	case S_IFIFO:
-		*class = IO_PIPE;
-		return 0;
 	case S_IFSOCK:
 		*class = IO_SOCKET;
 		return 0;
 	case S_IFCHR:
+	case S_IFIFO:
 		*class = IO_FILE;
 		return 0;
 	default:

@@ -28,9 +28,8 @@ enum io_kind { IO_AUTO, IO_URING, IO_PLAIN };
 
 /* What a file is decides how an operation on it is kept from blocking; found by io_file_add(). */
 enum io_class {
-	IO_FILE,  /* a tap or another character device of ours, set to O_NONBLOCK */
+	IO_FILE,  /* a tap or a pipe of ours, set to O_NONBLOCK */
 	IO_EVENT, /* an eventfd, timerfd or the like */
-	IO_PIPE,
 	IO_SOCKET,
 };
 
@@ -48,7 +47,7 @@ struct io_file {
 enum io_opcode {
 	IO_OP_READ,  /* readv into iov; 0 or more bytes, -EAGAIN when there is nothing */
 	IO_OP_WRITE, /* writev from iov */
-	IO_OP_CALL,  /* add 1 to an eventfd, or write 8 bytes to a pipe or socket; no iov */
+	IO_OP_CALL,  /* add 1 to an eventfd, or write 8 bytes to a socket; no iov */
 };
 
 struct io_op {

@@ -6,12 +6,9 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
+#include <sys/uio.h>
 
 #include "base/fd.h"
-
-#define DRAIN_MAX 16
 
 static struct io *queue_io(const struct queue *q)
 {
@@ -102,23 +99,14 @@ static void close_bells(struct queue *q)
 	work_timer_stop(&q->poll);
 }
 
-/*
- * Was there a kick since the last look? For a disabled ring only: others are watched, not read. It may
- * be a peer's that clears O_NONBLOCK, or of a kind that cannot be read without waiting; that never
- * kicks a disabled ring.
- */
+/* Was there a kick since the last look? For a disabled ring only: others are watched, not read. The
+ * front end may have cleared O_NONBLOCK. */
 static bool take_kick(struct queue *q)
 {
-	char buf[4096];
-	struct iovec iov = { .iov_base = buf, .iov_len = sizeof(buf) };
-	ssize_t len = 0;
+	uint64_t cnt;
+	struct iovec iov = { .iov_base = &cnt, .iov_len = sizeof(cnt) };
 
-	for (int n = 0; q->has_kick && n < DRAIN_MAX; n++) {
-		len = preadv2(q->kick.fd, &iov, 1, -1, RWF_NOWAIT);
-		if (len < (ssize_t)sizeof(buf))
-			return n > 0 || len > 0;
-	}
-	return len > 0;
+	return q->has_kick && preadv2(q->kick.fd, &iov, 1, -1, RWF_NOWAIT) == sizeof(cnt);
 }
 
 /* Begins to use the ring. */
@@ -251,40 +239,11 @@ void queue_publish_later(struct queue *q, unsigned max_cnt, uint64_t max_ns)
 	}
 }
 
-/*
- * Takes bytes out of a kick that is a byte stream, so that the next ones find room; nobody else reads
- * it, so what is there can be read without waiting. What is left over fires no less for it.
- */
-static void drain_kick(struct queue *q)
-{
-	char buf[4096];
-	int n = 0;
-
-	if (q->kick.class == IO_SOCKET) {
-		while (recv(q->kick.fd, buf, sizeof(buf), MSG_DONTWAIT) == sizeof(buf) &&
-		       n++ < DRAIN_MAX)
-			;
-	} else {
-		struct iovec iov = { .iov_base = buf, .iov_len = sizeof(buf) };
-
-		/* Whoever gave us the pipe may clear O_NONBLOCK and take the bytes that a look
-		 * has just found: the read itself must not wait. */
-		if (preadv2(q->kick.fd, &iov, 1, -1, RWF_NOWAIT) >= 0 || errno != EOPNOTSUPP)
-			return;
-		/* Before Linux 6.4. */
-		if (fd_set_nonblock(q->kick.fd) == 0 && read(q->kick.fd, buf, sizeof(buf)) < 0 &&
-		    errno != EAGAIN)
-			log_limited(&q->limit, LOG_LEVEL_WARN, q->name, "cannot read the kick");
-	}
-}
-
 bool queue_arm(struct queue *q)
 {
 	if (!queue_running(q) || q->vq.broken)
 		return false;
 	if (!q->has_kick)
 		work_timer_set(&q->poll, worker_now(q->src->worker) + QUEUE_POLL_NS);
-	else if (q->kick.class == IO_PIPE || q->kick.class == IO_SOCKET)
-		drain_kick(q);
 	return vq_kick_on(&q->vq);
 }

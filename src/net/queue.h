@@ -2,9 +2,9 @@
 /*
  * A queue: a virtqueue with its doorbells, as one source of a worker uses it.
  *
- * DOC: the kick is an eventfd that is watched and never read: each write to it is an edge. A pipe or
- * a socket in its place is emptied before the queue sleeps. A queue without a kick (NOFD) is looked
- * at every QUEUE_POLL_NS. The call is one operation in the engine's next entry.
+ * DOC: the kick is an eventfd that is watched and never read: each write to it is an edge. A queue
+ * without a kick (NOFD) is looked at every QUEUE_POLL_NS. The call is one operation in the engine's
+ * next entry.
  *
  * All functions are for the thread of the queue's worker, between two rounds or from its source,
  * unless they say otherwise.

@@ -212,6 +212,7 @@ int rx_start(struct rx *rx, const struct queue_cfg *cfg)
 {
 	rx->hdr_len = hdr_len(cfg->features);
 	rx->mergeable = (cfg->features >> VIRTIO_NET_F_MRG_RXBUF) & 1;
+	rx->never_need = UINT32_MAX;
 	return queue_start(&rx->q, cfg);
 }
 

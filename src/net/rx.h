@@ -56,12 +56,13 @@ struct rx {
 	bool mergeable;
 
 	struct rx_backlog backlog;
-	unsigned burst;     /* reads of the next entry, if all else allows */
-	unsigned frame_len; /* the largest of the last burst */
-	unsigned buf_len;   /* of the last buffer filled */
-	bool starved;       /* waits for buffers, not for frames */
-	bool deferred;      /* other queues had all slots of this round */
-	bool discarding;    /* no guest yet: what the port has is from before it came */
+	unsigned burst;      /* reads of the next entry, if all else allows */
+	unsigned frame_len;  /* the largest of the last burst */
+	unsigned buf_len;    /* of the last buffer filled */
+	uint32_t never_need; /* that many bytes the guest's buffers did not hold, all together */
+	bool starved;        /* waits for buffers, not for frames */
+	bool deferred;       /* other queues had all slots of this round */
+	bool discarding;     /* no guest yet: what the port has is from before it came */
 	uint64_t discard_until_ns;
 
 	unsigned slot_cnt; /* rooms that the port took in this entry */

@@ -40,6 +40,8 @@ static enum gathered gather(struct rx *rx, uint32_t need, unsigned *cnt)
 
 	pieces->used = 0;
 	*cnt = 0;
+	if (need >= rx->never_need)
+		return GATHER_NEVER; /* no walk over the whole ring for each of them */
 	while (room < need) {
 		struct vq_chain *c = &chains[*cnt];
 
@@ -49,13 +51,19 @@ static enum gathered gather(struct rx *rx, uint32_t need, unsigned *cnt)
 			bool never = *cnt == limit || vq_left_over(vq);
 
 			vq_unpop(vq, *cnt);
-			return never ? GATHER_NEVER : GATHER_NO_ROOM;
+			if (!never)
+				return GATHER_NO_ROOM;
+			rx->never_need = need;
+			return GATHER_NEVER;
 		}
 		(*cnt)++;
-		if (chain_is_bad(c))
+		if (chain_is_bad(c)) {
+			rx->never_need = UINT32_MAX;
 			return GATHER_BAD;
+		}
 		room += c->in_len;
 	}
+	rx->never_need = UINT32_MAX;
 	return GATHERED;
 }
 

@@ -272,7 +272,7 @@ static int open_name(struct tap_link *l, const char *name, const char **err)
 	if (len == 0)
 		*err = "tap: needs the name of an interface, or fd=N";
 	else if (name[len] != '\0')
-		*err = "tap: unknown key; it takes NAME or fd=N";
+		*err = "tap: takes NAME or fd=N and nothing more; is the key after the comma misspelt?";
 	else if (len >= sizeof(l->ifname))
 		*err = "tap: the name is too long; an interface has at most 15 characters";
 	else if (!tap_if_name_ok(name))

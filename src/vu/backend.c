@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 
 #include "base/fd.h"
 #include "base/util.h"
@@ -216,6 +215,7 @@ static int dispatch(struct vu_backend *b)
 	unsigned rings;
 	int ret;
 
+	b->spoken = true;
 	ret = validate(b, req, &ring);
 	if (ret == 0 && req->check != NULL)
 		ret = req->check(b, &b->ch.in, ring);
@@ -272,17 +272,13 @@ int vu_backend_config_changed(struct vu_backend *b)
 {
 	struct vhost_user_hdr hdr = { .request = VHOST_USER_BACKEND_CONFIG_CHANGE_MSG,
 				      .flags = VHOST_USER_VERSION };
-	struct iovec iov = { .iov_base = &hdr, .iov_len = sizeof(hdr) };
 	ssize_t n;
 
 	if (b->req_fd < 0 || !acked_protocol(b, VHOST_USER_PROTOCOL_F_BACKEND_REQ) ||
 	    !acked_protocol(b, VHOST_USER_PROTOCOL_F_CONFIG))
 		return 0;
-	/* Whoever holds the other end can clear O_NONBLOCK: neither call relies on it. */
 	do {
 		n = send(b->req_fd, &hdr, sizeof(hdr), MSG_DONTWAIT | MSG_NOSIGNAL);
-		if (n < 0 && errno == ENOTSOCK)
-			n = pwritev2(b->req_fd, &iov, 1, -1, RWF_NOWAIT);
 	} while (n < 0 && errno == EINTR);
 	if (n == (ssize_t)sizeof(hdr))
 		return 0;

@@ -81,6 +81,7 @@ struct vu_backend {
 	struct vu_ring rings[VU_RINGS_MAX];
 	int req_fd;   /* of SET_BACKEND_REQ_FD; -1: none */
 	bool pending; /* ch.in waits for vu_backend_quiesced() */
+	bool spoken;  /* there was a message */
 	struct log_limit limit;
 	uint64_t bad_messages; /* refused ones, for the counters */
 };
@@ -112,8 +113,7 @@ static inline bool vu_acked(const struct vu_backend *b, unsigned virtio_feature)
 
 /* Tells the front end that the configuration changed (BACKEND_CONFIG_CHANGE_MSG), if it wants to be
  * told: BACKEND_REQ and CONFIG acked, a channel set. Never waits. 0; -EAGAIN: the channel is full,
- * try again later; -errno: the channel is broken and closed. The process ignores SIGPIPE: the
- * channel may be a pipe. */
+ * try again later; -errno: the channel is broken and closed. */
 int vu_backend_config_changed(struct vu_backend *b);
 
 /* Protocol feature bits that are offered. */

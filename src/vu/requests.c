@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 
 #include "base/fd.h"
@@ -230,33 +231,45 @@ static int set_vring_enable(struct vu_backend *b, struct vu_msg *msg, struct vu_
 
 /* Descriptors of events */
 
-/* Something that bytes can be sent through: a pipe, a socket, an eventfd. The last has no file
- * type, like all anonymous inodes. */
-static int check_event_fd(int fd, bool anonymous)
+/*
+ * A front end's descriptors are taken where nothing that it does can hold up a write: eventfds, and
+ * UNIX sockets (User-mode Linux). Whoever writes to a pipe waits for its lock, whatever the flags say,
+ * and a front end can hold that lock: it writes to the pipe itself, out of memory that never arrives
+ * (userfaultfd, FUSE).
+ */
+static bool is_unix_socket(int fd)
+{
+	socklen_t len = sizeof(int);
+	int domain;
+
+	return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &len) == 0 && domain == AF_UNIX;
+}
+
+/* All anonymous inodes have no file type, an eventfd's too. */
+static bool is_eventfd(int fd)
 {
 	struct stat st;
 
-	if (fstat(fd, &st) < 0)
-		return -errno;
-	switch (st.st_mode & S_IFMT) {
-	case S_IFIFO:
-	case S_IFSOCK:
-		break;
-	case 0:
-		if (anonymous)
-			break;
+	return fstat(fd, &st) == 0 && (st.st_mode & S_IFMT) == 0;
+}
+
+static int check_event_fd(const struct vu_msg *msg, bool or_socket)
+{
+	if (msg->payload.u64 & VHOST_USER_VRING_NOFD)
+		return 0;
+	if (!is_eventfd(msg->fds[0]) && !(or_socket && is_unix_socket(msg->fds[0])))
 		return -EBADF;
-	default:
-		return -EBADF;
-	}
-	return fd_set_nonblock(fd);
+	return fd_set_nonblock(msg->fds[0]);
 }
 
 static int check_vring_fd(struct vu_backend *b, struct vu_msg *msg, struct vu_ring *ring)
 {
-	if (msg->payload.u64 & VHOST_USER_VRING_NOFD)
-		return 0;
-	return check_event_fd(msg->fds[0], true);
+	return check_event_fd(msg, false);
+}
+
+static int check_vring_call(struct vu_backend *b, struct vu_msg *msg, struct vu_ring *ring)
+{
+	return check_event_fd(msg, true);
 }
 
 static void replace_vring_fd(int *fd, struct vu_msg *msg)
@@ -285,13 +298,14 @@ static int set_vring_err(struct vu_backend *b, struct vu_msg *msg, struct vu_rin
 	return 0;
 }
 
+/* Messages go through it, and an eventfd carries only a number. */
+static int check_req_fd(struct vu_backend *b, struct vu_msg *msg, struct vu_ring *ring)
+{
+	return is_unix_socket(msg->fds[0]) ? 0 : -EBADF;
+}
+
 static int set_backend_req_fd(struct vu_backend *b, struct vu_msg *msg, struct vu_ring *ring)
 {
-	/* Messages go through it, and an eventfd carries only a number. */
-	int ret = check_event_fd(msg->fds[0], false);
-
-	if (ret < 0)
-		return ret;
 	fd_close(&b->req_fd);
 	b->req_fd = vu_msg_take_fd(msg, 0);
 	return 0;
@@ -336,13 +350,13 @@ static const struct vu_request requests[] = {
 	REQUEST(SET_VRING_BASE,        VRING_STATE, NONE,    RING,    NONE,     check_vring_base, set_vring_base),
 	REQUEST(GET_VRING_BASE,        VRING_STATE, NONE,    RING,    OWN,      NULL, get_vring_base),
 	REQUEST(SET_VRING_KICK,        VRING_FD,    VRING,   RING,    NONE,     check_vring_fd, set_vring_kick),
-	REQUEST(SET_VRING_CALL,        VRING_FD,    VRING,   RING,    NONE,     check_vring_fd, set_vring_call),
+	REQUEST(SET_VRING_CALL,        VRING_FD,    VRING,   RING,    NONE,     check_vring_call, set_vring_call),
 	REQUEST(SET_VRING_ERR,         VRING_FD,    VRING,   RING,    NONE,     check_vring_fd, set_vring_err),
 	REQUEST(GET_PROTOCOL_FEATURES, NONE,        NONE,    NOTHING, OWN,      NULL, get_protocol_features),
 	REQUEST(SET_PROTOCOL_FEATURES, U64,         NONE,    NOTHING, NONE,     NULL, set_protocol_features),
 	REQUEST(GET_QUEUE_NUM,         NONE,        NONE,    NOTHING, OWN,      NULL, get_queue_num),
 	REQUEST(SET_VRING_ENABLE,      VRING_STATE, NONE,    RING,    NONE,     check_vring_enable, set_vring_enable),
-	REQUEST(SET_BACKEND_REQ_FD,    NONE,        ONE,     NOTHING, NONE,     NULL, set_backend_req_fd),
+	REQUEST(SET_BACKEND_REQ_FD,    NONE,        ONE,     NOTHING, NONE,     check_req_fd, set_backend_req_fd),
 	REQUEST(GET_CONFIG,            CONFIG,      NONE,    NOTHING, OR_EMPTY, NULL, get_config),
 	REQUEST(SET_CONFIG,            CONFIG,      NONE,    NOTHING, NONE,     NULL, set_config),
 	REQUEST(RESET_DEVICE,          NONE,        NONE,    ALL,     NONE,     NULL, reset_device),

@@ -261,7 +261,7 @@ static void test_classes(void **state)
 	new_pipe(fd);
 	set_blocking(fd[1]);
 	add_file(&f, fd[1]);
-	assert_int_equal(f.class, IO_PIPE);
+	assert_int_equal(f.class, IO_FILE);
 	assert_true(fcntl(fd[1], F_GETFL) & O_NONBLOCK);
 	drop_file(&f);
 	close(fd[0]);

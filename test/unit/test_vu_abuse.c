@@ -53,10 +53,10 @@ static struct call good_call(uint32_t request, uint32_t idx, uint64_t nofd)
 static void abuse_one_answer(void **state)
 {
 	struct rig r;
-	int pipes[2];
+	int socks[2];
 
 	rig_ready(&r);
-	assert_ok(pipe2(pipes, O_CLOEXEC));
+	assert_ok(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, socks));
 	for (uint32_t request = 0; request < REQUESTS; request++) {
 		struct call c = good_call(request, 1, 0);
 		bool own = request == VHOST_USER_GET_FEATURES ||
@@ -65,7 +65,7 @@ static void abuse_one_answer(void **state)
 			   request == VHOST_USER_GET_QUEUE_NUM || request == VHOST_USER_GET_CONFIG;
 
 		c.fds[0] = request == VHOST_USER_SET_MEM_TABLE      ? r.memfd :
-			   request == VHOST_USER_SET_BACKEND_REQ_FD ? pipes[1] :
+			   request == VHOST_USER_SET_BACKEND_REQ_FD ? socks[1] :
 								      r.event;
 		c.fd_cnt = request == VHOST_USER_SET_MEM_TABLE ||
 			   request == VHOST_USER_SET_BACKEND_REQ_FD ||
@@ -81,8 +81,8 @@ static void abuse_one_answer(void **state)
 		/* 39: and after one that fails the next is as good as ever */
 		assert_ok(ask_u64(&r, VHOST_USER_SET_FEATURES, PROTOCOL_BIT));
 	}
-	fd_close(&pipes[0]);
-	fd_close(&pipes[1]);
+	fd_close(&socks[0]);
+	fd_close(&socks[1]);
 	rig_close(&r);
 }
 
@@ -176,19 +176,19 @@ static struct call random_call(const int *fds, unsigned fd_kinds)
 static void abuse_random(void **state)
 {
 	struct rig r;
-	int fds[5], pipes[2], start, before;
+	int fds[5], socks[2], start, before;
 
 	rnd_state = 0x5eed;
 	start = fd_count();
 	rig_ready(&r);
-	assert_ok(pipe2(pipes, O_CLOEXEC));
+	assert_ok(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, socks));
 	fds[0] = open("/dev/null", O_RDWR | O_CLOEXEC);
 	before = fd_count();
 	for (unsigned i = 0; i < 100000; i++) {
 		struct call c;
 
-		fds[1] = pipes[0];
-		fds[2] = pipes[1];
+		fds[1] = socks[0];
+		fds[2] = socks[1];
 		fds[3] = r.event;
 		fds[4] = r.memfd;
 		c = random_call(fds, ARRAY_SIZE(fds));
@@ -210,8 +210,8 @@ static void abuse_random(void **state)
 		if (i % 64 == 0)
 			assert_in_range(fd_count(), before, before + 3 * RINGS + 1);
 	}
-	fd_close(&pipes[0]);
-	fd_close(&pipes[1]);
+	fd_close(&socks[0]);
+	fd_close(&socks[1]);
 	fd_close(&fds[0]);
 	rig_close(&r);
 	assert_int_equal(fd_count(), start);

@@ -70,10 +70,10 @@ static void order_uml(void **state)
 {
 	uint64_t features;
 	struct rig r;
-	int pipes[2], irq[2];
+	int socks[2], irq[2];
 
 	rig_open(&r, true);
-	assert_ok(pipe2(pipes, O_CLOEXEC));
+	assert_ok(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, socks));
 	assert_ok(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, irq));
 	request_empty(&r, VHOST_USER_SET_OWNER);
 	assert_ok(vu_frontend_get_u64(&r.fe, VHOST_USER_GET_FEATURES, &features));
@@ -81,7 +81,7 @@ static void order_uml(void **state)
 	features &= ACK_BIT | BIT(VHOST_USER_PROTOCOL_F_BACKEND_REQ) |
 		    BIT(VHOST_USER_PROTOCOL_F_CONFIG);
 	assert_ok(vu_frontend_set_protocol_features(&r.fe, features));
-	request_req_fd(&r, pipes[1]);
+	request_req_fd(&r, socks[1]);
 	uml_load(&r, irq);
 	expect_rings(&r, 7, 7);
 
@@ -94,7 +94,7 @@ static void order_uml(void **state)
 	expect_rings(&r, 7, 7);
 	rig_close(&r);
 	for (int i = 0; i < 2; i++) {
-		fd_close(&pipes[i]);
+		fd_close(&socks[i]);
 		fd_close(&irq[i]);
 	}
 }
