@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
+#include "base/util.h"
 #include "daemon.h"
 #include "guest.h"
 
@@ -19,8 +20,16 @@ struct neighbour {
 	struct guest guest;
 	pthread_t thread;
 	atomic_bool stop;
-	atomic_uint done;
+	atomic_uint done, worst_ms;
+	atomic_ullong start_ns; /* of the exchange that goes on */
 };
+
+unsigned neighbour_worst_ms(const struct neighbour *nb)
+{
+	uint64_t ns = clock_ns() - atomic_load(&nb->start_ns);
+
+	return max_uint(atomic_load(&nb->worst_ms), (unsigned)(ns / NSEC_PER_MSEC));
+}
 
 static void *neighbour_run(void *arg)
 {
@@ -28,7 +37,9 @@ static void *neighbour_run(void *arg)
 
 	test_thread();
 	while (!atomic_load(&nb->stop)) {
+		atomic_store(&nb->start_ns, clock_ns());
 		guest_exchange(&nb->guest, 16, 100 + atomic_load(&nb->done) % 1400, 16);
+		atomic_store(&nb->worst_ms, neighbour_worst_ms(nb));
 		atomic_fetch_add(&nb->done, 16);
 		test_sleep_us(500);
 	}
@@ -42,6 +53,7 @@ struct neighbour *neighbour_start(const char *path)
 
 	MUST(nb != NULL);
 	guest_up(&nb->guest, &cfg, path);
+	atomic_store(&nb->start_ns, clock_ns());
 	OK(-pthread_create(&nb->thread, NULL, neighbour_run, nb));
 	return nb;
 }

@@ -5,6 +5,8 @@
 
 struct neighbour;
 struct neighbour *neighbour_start(const char *path);
+/* What it waited longest for 16 frames there and back. */
+unsigned neighbour_worst_ms(const struct neighbour *nb);
 /* Ends and frees it; frames that it exchanged. */
 unsigned neighbour_stop(struct neighbour *nb);
 

@@ -121,7 +121,10 @@ LONG = "/tmp/" + 103 * "x"  # 108 bytes
 
 @pytest.mark.parametrize("args, status, says", [
     ((), 2, "nothing to serve"),
-    (("--frobnicate",), 2, "option"),
+    (("--frobnicate",), 2, "'--frobnicate' is no option"),
+    (("--socket=/tmp/x", "--port=loop:"), 2, "more than one"),
+    (("--client=yes", "--socket-path=/tmp/x", "--port=loop:"), 2, "takes no value"),
+    (("--socket-path=/tmp/x", "--port"), 2, "--port needs a value"),
     (("--socket-path=/tmp/x", "--port=loop:", "more"), 2, "'more'"),
     (("--socket-path=/tmp/x",), 2, "--port"),
     (("--port=loop:",), 2, "--socket-path"),
@@ -148,6 +151,8 @@ LONG = "/tmp/" + 103 * "x"  # 108 bytes
     (("--client", "--fd=3", "--port=loop:"), 2, "--socket-path"),
     (("--device", "socket-path=/tmp/x"), 2, "--port"),
     (("--device", "wheels=4,port=loop:"), 2, "wheels"),
+    (("--device", "socket-path=/tmp/x,prot=loop:"), 2, "'prot=loop:'"),
+    (("--device", "socket-path=/tmp/x,port=tap:t,mut=9000"), 1, "misspelt"),
     (("--device", "socket-path=/tmp/x,port=loop:,mtu=1"), 2, "68"),
     (("--device", ""), 2, "device"),
 ])
@@ -174,17 +179,24 @@ def test_socket_in_use(tmp_path):
     path = tmp_path / "s"
     with Daemon("--socket-path", path, "--port=loop:"):
         front_end = connect(path)
+        assert features(front_end)
         status, _, err = run("--socket-path", path, "--port=loop:")
         assert status == 1 and "in use" in err
         assert path.exists()
         assert features(front_end)
+    # Whoever only looks is no front end.
+    with Daemon("--socket-path", path, "--port=loop:") as daemon:
+        connect(path).close()
+        assert run("--socket-path", path, "--port=loop:")[0] == 1
+        _, err = daemon.end()
+        assert err == f"info s: listening on {path}\n"
 
 
 def test_no_socket(tmp_path):
     path = tmp_path / "s"
     path.write_text("precious")
     status, _, err = run("--socket-path", path, "--port=loop:")
-    assert status == 1 and "not a socket" in err
+    assert status == 1 and "no socket" in err
     assert path.read_text() == "precious"
 
 
@@ -309,6 +321,15 @@ def test_two_connected_fds():
         assert daemon.proc.wait(SECONDS) == 0
 
 
+def test_other_fd():
+    for kind in socket.SOCK_DGRAM, socket.SOCK_SEQPACKET:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, kind)
+        with ours, theirs:
+            fd = theirs.fileno()
+            status, _, err = run(f"--fd={fd}", "--port=loop:", pass_fds=[fd])
+            assert status == 1 and "stream socket" in err
+
+
 def test_listening_fd(tmp_path):
     path = tmp_path / "s"
     listener = socket.socket(socket.AF_UNIX)
@@ -398,6 +419,21 @@ def test_devices(tmp_path):
         assert line["devices"][0]["port"] == "hold:ms=5,order=random"
         out, _ = daemon.end()
         assert json.loads(out)["devices"][1]["tx"]["frames"] == 0
+
+
+def test_unread_counters(tmp_path):
+    """Nobody reads standard output: front ends are served all the same, and the end comes."""
+    path = tmp_path / "s"
+    with Daemon("--socket-path", path, "--port=loop:", "--stats") as daemon:
+        connect(path).close()
+        for _ in range(200):  # of some 1,000 bytes each, into a pipe that holds 65,536
+            daemon.proc.send_signal(signal.SIGUSR1)
+            time.sleep(0.002)
+        assert features(connect(path))
+        daemon.proc.send_signal(signal.SIGTERM)
+        daemon.proc.wait(SECONDS)
+        _, err = daemon.end()
+        assert "nobody reads" in err
 
 
 @pytest.mark.parametrize("offload, missing", [

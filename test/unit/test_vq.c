@@ -621,6 +621,28 @@ static void test_empty_descriptors(void **state)
 	env_free(e);
 }
 
+/* They are work for a pop all the same: it ends after VQ_IOVS_MAX of them. */
+static void test_empty_are_counted(void **state)
+{
+	struct env *e = env_new(256, 0);
+	unsigned cnt = 0;
+
+	for (uint16_t i = 0; i < 256; i++)
+		raw_desc(e, i, BUF_GPA, i == 255, i < 255 ? VRING_DESC_F_NEXT : 0,
+			 (uint16_t)(i + 1));
+	for (unsigned i = 0; i < 256; i++)
+		raw_publish(e, 0);
+	while (cnt < 256) {
+		int got = env_serve(e, 256, 0);
+
+		assert_in_range(got, 1, VQ_IOVS_MAX / 256);
+		cnt += (unsigned)got;
+		assert_int_equal(e->chains[0].out_len, 1);
+	}
+	assert_int_equal(cnt, 256);
+	env_free(e);
+}
+
 /* Field case 22: sums beyond 16 and beyond 32 bits, in memory that really is that large. */
 static void test_large_sums(void **state)
 {
@@ -1015,6 +1037,7 @@ int main(void)
 		cmocka_unit_test(test_bad_chains_come_back),
 		cmocka_unit_test(test_indirect_not_acked),
 		cmocka_unit_test(test_empty_descriptors),
+		cmocka_unit_test(test_empty_are_counted),
 		cmocka_unit_test(test_large_sums),
 		cmocka_unit_test(test_index_jumps),
 		cmocka_unit_test(test_more_out_than_there_are),
