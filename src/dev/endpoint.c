@@ -6,15 +6,14 @@
 #include <grp.h>
 #include <poll.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/unix_socket.h"
 
 #define RETRY_MIN_NS (100 * NSEC_PER_MSEC)
 #define RETRY_MAX_NS (2 * NSEC_PER_SEC)
@@ -42,43 +41,6 @@ struct endpoint {
 
 /* ---- making the socket ---- */
 
-/* Does something stand in the way at @addr, and what? NULL: a socket that a dead process left. */
-static const char *obstacle(const struct sockaddr_un *addr)
-{
-	struct stat st;
-	int fd, rc;
-
-	/* A file refuses connections, too; it is not ours to remove. */
-	if (lstat(addr->sun_path, &st) < 0 || !S_ISSOCK(st.st_mode))
-		return "something that is no socket has that path";
-	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (fd < 0)
-		return "cannot find out whether the socket is in use";
-	rc = connect(fd, (const struct sockaddr *)addr, sizeof(*addr)) < 0 ? -errno : 0;
-	fd_close(&fd);
-	return rc == -ECONNREFUSED ? NULL : "in use: somebody listens on that socket already";
-}
-
-static int bind_path(struct endpoint *ep, const char **err)
-{
-	const struct sockaddr *addr = (const struct sockaddr *)&ep->addr;
-	mode_t mask = umask(0777 & ~ep->cfg.mode);
-	int rc = bind(ep->fd, addr, sizeof(ep->addr)) < 0 ? -errno : 0;
-
-	*err = "cannot make the socket there; does its directory exist, may you write to it?";
-	if (rc == -EADDRINUSE) {
-		*err = obstacle(&ep->addr);
-		if (*err == NULL) {
-			unlink(ep->addr.sun_path);
-			rc = bind(ep->fd, addr, sizeof(ep->addr)) < 0 ? -errno : 0;
-			*err = "in use: somebody else has just made a socket there";
-		}
-	}
-	umask(mask);
-	ep->made_socket = rc == 0;
-	return rc;
-}
-
 static int set_group(const struct endpoint *ep, const char **err)
 {
 	char names[4096];
@@ -101,14 +63,11 @@ static int open_listener(struct endpoint *ep, const char **err)
 {
 	int rc;
 
-	ep->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (ep->fd < 0) {
-		*err = "cannot make a socket";
-		return -errno;
-	}
-	rc = bind_path(ep, err);
-	if (rc == 0)
-		rc = set_group(ep, err);
+	ep->fd = unix_bind(&ep->addr, ep->cfg.mode, err);
+	if (ep->fd < 0)
+		return ep->fd;
+	ep->made_socket = true;
+	rc = set_group(ep, err);
 	if (rc == 0 && listen(ep->fd, BACKLOG) < 0) {
 		*err = "cannot listen on the socket";
 		rc = -errno;
@@ -239,26 +198,13 @@ static const struct work_ops endpoint_ops = { .prepare = endpoint_prepare };
 
 /* ---- life ---- */
 
-static int set_path(struct endpoint *ep, const char **err)
-{
-	size_t len = strlen(ep->cfg.path);
-
-	if (len >= sizeof(ep->addr.sun_path)) {
-		*err = "a socket path can have 107 bytes at most";
-		return -ENAMETOOLONG;
-	}
-	ep->addr.sun_family = AF_UNIX;
-	memcpy(ep->addr.sun_path, ep->cfg.path, len + 1);
-	return 0;
-}
-
 static int open_role(struct endpoint *ep, const char **err)
 {
 	int rc;
 
 	if (ep->cfg.path == NULL)
 		return adopt_fd(ep, err);
-	rc = set_path(ep, err);
+	rc = unix_address(&ep->addr, ep->cfg.path, err);
 	if (rc < 0 || ep->cfg.client) {
 		ep->role = CLIENT;
 		return rc;

@@ -6,22 +6,21 @@
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/unix_socket.h"
 #include "base/util.h"
 
 int vu_frontend_connect(struct vu_frontend *fe, const char *path, int timeout_ms)
 {
-	struct sockaddr_un addr = { .sun_family = AF_UNIX };
-	size_t len = strlen(path);
-	int fd, ret;
+	struct sockaddr_un addr;
+	const char *err;
+	int fd, ret = unix_address(&addr, path, &err);
 
-	if (len >= sizeof(addr.sun_path))
-		return -ENAMETOOLONG;
-	memcpy(addr.sun_path, path, len);
+	if (ret < 0)
+		return ret;
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;

@@ -20,6 +20,7 @@
 #define VIRTIO_NET_F_STATUS     16
 #define VIRTIO_NET_F_CTRL_VQ    17
 #define VIRTIO_NET_F_CTRL_RX    18
+#define VIRTIO_NET_F_MQ         22
 
 #define VIRTIO_NET_HDR_F_NEEDS_CSUM 1
 #define VIRTIO_NET_HDR_F_DATA_VALID 2
