@@ -44,7 +44,7 @@ tsan: ## build with the thread sanitizer in build-tsan/
 	@tools/build.sh tsan
 
 install: all ## install below PREFIX (/usr/local), staged in DESTDIR if set
-	@meson install -C build --no-rebuild
+	@tools/install.sh
 
 clean: ## remove every build folder
 	@rm -rf build build-*/

@@ -25,6 +25,7 @@ struct option_def {
 	const char *arg; /* NULL: a switch */
 	const char *help;
 	bool commas; /* in --device, too, the value may hold some */
+	char letter; /* short form */
 	const char *(*set)(struct options *o, const char *value);
 	const char *(*set_dev)(struct dev_cfg *d, const char *value);
 };
@@ -196,8 +197,8 @@ static const struct option_def table[] = {
 	{ "verbose", NULL, "log more", .set = set_verbose },
 	{ "print-capabilities", NULL, "print what this back end is as JSON",
 	  .set = set_capabilities },
-	{ "help", NULL, "print this", .set = set_help },
-	{ "version", NULL, "print the version", .set = set_version },
+	{ "help", NULL, "print this", .letter = 'h', .set = set_help },
+	{ "version", NULL, "print the version", .letter = 'V', .set = set_version },
 };
 
 /* ---- --device ---- */
@@ -238,10 +239,21 @@ static char *value_end(const struct option_def *def, char *s)
 	return NULL;
 }
 
+/* Options are said once: of two values one would be lost without a word. */
+static bool first_time(uint64_t *seen, const struct option_def *def)
+{
+	uint64_t bit = 1ULL << (def - table);
+	bool first = (*seen & bit) == 0;
+
+	*seen |= bit;
+	return first;
+}
+
 /* Cuts @value into pieces where it stands, in argv: the setters keep pointers to them. */
 static const char *parse_device(struct options *o, char *value)
 {
 	struct dev_cfg *d = add_device(o);
+	uint64_t seen = 0;
 	char *next;
 
 	for (char *s = value; *s != '\0'; s = next) {
@@ -252,6 +264,10 @@ static const char *parse_device(struct options *o, char *value)
 			fprintf(stderr, PROGRAM ": --device: there is no key like '%.*s'\n",
 				(int)strcspn(s, ","), s);
 			return "keys and values like socket-path=/run/vm.sock,port=tap:tap0";
+		}
+		if (!first_time(&seen, def)) {
+			fprintf(stderr, PROGRAM ": --device: %s is said twice\n", def->name);
+			return "each key once";
 		}
 		next = value_end(def, s);
 		if (next != NULL)
@@ -281,6 +297,19 @@ __attribute__((format(printf, 1, 2))) static int complain(const char *fmt, ...)
 	return -EINVAL;
 }
 
+/* What only one device can have. */
+static int check_distinct(const struct dev_cfg *a, const struct dev_cfg *b)
+{
+	if (a->socket_path != NULL && b->socket_path != NULL &&
+	    strcmp(a->socket_path, b->socket_path) == 0)
+		return complain("two devices have the socket %s", a->socket_path);
+	if (a->fd >= 0 && a->fd == b->fd)
+		return complain("two devices have the descriptor %d", a->fd);
+	if (strncmp(a->port, "tap:", 4) == 0 && strcmp(a->port, b->port) == 0)
+		return complain("two devices have the port %s", a->port);
+	return 0;
+}
+
 static int check_devices(const struct options *o)
 {
 	if (o->dev_cnt == 0)
@@ -288,27 +317,42 @@ static int check_devices(const struct options *o)
 	for (unsigned i = 0; i < o->dev_cnt; i++) {
 		const struct dev_cfg *d = &o->devs[i];
 
-		if ((d->socket_path == NULL) == (d->fd < 0))
-			return complain("a device needs --socket-path or --fd, and not both");
+		if (d->socket_path == NULL && d->fd < 0)
+			return complain("a device needs --socket-path or --fd");
+		if (d->socket_path != NULL && d->fd >= 0)
+			return complain("a device has --socket-path or --fd, not both");
 		if (d->client && d->socket_path == NULL)
 			return complain("--client needs --socket-path");
 		if (d->port == NULL)
 			return complain("the device at %s needs a --port",
 					d->socket_path != NULL ? d->socket_path : "--fd");
+		for (unsigned j = 0; j < i; j++) {
+			if (check_distinct(&o->devs[j], d) < 0)
+				return -EINVAL;
+		}
 	}
 	return 0;
 }
 
-static int set_option(struct options *o, const struct option_def *def, char *value, int *single)
+/* What was said so far outside of --device. */
+struct said {
+	uint64_t seen;
+	int single; /* its device, -1: none */
+};
+
+static int set_option(struct options *o, const struct option_def *def, char *value,
+		      struct said *said)
 {
 	const char *wants;
 
-	if (def->set_dev != NULL && *single < 0) {
-		*single = (int)o->dev_cnt;
+	if (def->set_dev != NULL && said->single < 0) {
+		said->single = (int)o->dev_cnt;
 		add_device(o);
 	}
+	if ((def->set_dev != NULL || def->set != NULL) && !first_time(&said->seen, def))
+		return complain("--%s is said twice; more devices: --device", def->name);
 	if (def->set_dev != NULL)
-		wants = def->set_dev(&o->devs[*single], value);
+		wants = def->set_dev(&o->devs[said->single], value);
 	else if (def->set != NULL)
 		wants = def->set(o, value);
 	else
@@ -331,10 +375,21 @@ static int complain_of(const char *arg)
 	return complain("'%s' is no option", arg);
 }
 
+static const struct option_def *option_of(int c)
+{
+	if (c >= LONG_OPTION)
+		return &table[c - LONG_OPTION];
+	for (size_t i = 0; i < ARRAY_SIZE(table); i++) {
+		if (table[i].letter == c)
+			return &table[i];
+	}
+	return NULL; /* getopt knows no others */
+}
+
 int options_parse(struct options *o, int argc, char **argv)
 {
 	struct option longs[ARRAY_SIZE(table) + 1] = { 0 };
-	int single = -1; /* the device of the options outside --device */
+	struct said said = { .single = -1 };
 	int c;
 
 	*o = (struct options){ .action = ACTION_SERVE };
@@ -344,12 +399,12 @@ int options_parse(struct options *o, int argc, char **argv)
 									      no_argument,
 					    .val = LONG_OPTION + (int)i };
 	/* NOLINTNEXTLINE(concurrency-mt-unsafe): there is one thread yet */
-	while ((c = getopt_long(argc, argv, ":", longs, NULL)) != -1) {
+	while ((c = getopt_long(argc, argv, ":hV", longs, NULL)) != -1) {
 		if (c == ':')
 			return complain("%s needs a value", argv[optind - 1]);
 		if (c == '?')
 			return complain_of(argv[optind - 1]);
-		if (set_option(o, &table[c - LONG_OPTION], optarg, &single) < 0)
+		if (set_option(o, option_of(c), optarg, &said) < 0)
 			return -EINVAL;
 		if (o->action != ACTION_SERVE)
 			return 0; /* whatever else is said does not matter then */

@@ -243,6 +243,7 @@ static int serve(struct daemon *d)
 int main(int argc, char **argv)
 {
 	static struct daemon d = { .signal_fd = -1 };
+	int rc;
 
 	if (options_parse(&d.opts, argc, argv) < 0)
 		return 2;
@@ -261,5 +262,7 @@ int main(int argc, char **argv)
 	case ACTION_SERVE:
 		break;
 	}
-	return serve(&d) < 0 ? 1 : 0;
+	rc = serve(&d);
+	/* Values that no machine would take belong to the command line. */
+	return rc == -EINVAL || rc == -ENAMETOOLONG ? 2 : rc < 0;
 }

@@ -180,16 +180,19 @@ echo power_off >&3
 end_of "$guest_pid"
 kill "$uvhostd_pid"
 wait "$uvhostd_pid"
+read -r load _ </proc/loadavg
+echo "  (load of this machine $load; bench/RESULTS.md has figures of an idle one)"
 python3 - "$work/counters.json" <<'TABLE'
 import json, sys
 dev = json.load(open(sys.argv[1]))["devices"][0]
+ways = {"rx": "to guest", "tx": "from it"}
 told = {"stale": "that came before the guest (stale)"}
 print(f"  {'':8}{'frames':>10}{'MB':>9}{'bytes/frame':>13}{'interrupts':>12}  dropped")
 for name in "rx", "tx":
     q = dev[name]
     drops = ", ".join(f"{n} {told.get(why, why)}" for why, n in q["drops"].items() if n) or "none"
     mean = q["bytes"] / max(q["frames"], 1)
-    print(f"  {name:8}{q['frames']:10}{q['bytes'] / 1e6:9.1f}{mean:13.0f}{q['calls']:12}  {drops}")
+    print(f"  {ways[name]:8}{q['frames']:10}{q['bytes'] / 1e6:9.1f}{mean:13.0f}{q['calls']:12}  {drops}")
 control = dev["control"]
 print(f"  control {control['commands_ok']} commands obeyed, {control['commands_refused']} refused")
 TABLE

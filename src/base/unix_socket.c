@@ -51,7 +51,9 @@ static int claim(int fd, const struct sockaddr_un *addr, const char **err)
 {
 	int rc = bind_addr(fd, addr);
 
-	*err = "cannot make the socket there; does its directory exist, may you write to it?";
+	*err = rc == -ENOENT ? "its directory does not exist" :
+	       rc == -EACCES ? "this user may not write to its directory" :
+			       "cannot make the socket there";
 	if (rc != -EADDRINUSE)
 		return rc;
 	*err = obstacle(addr);

@@ -298,8 +298,9 @@ static int choose_offloads(struct dev *dev)
 		return 0;
 	if (features_edit_offloads(dev->cfg.offload, &dev->offloads, &required, &bad, &bad_len) <
 	    0) {
-		log_error(dev->name, "there is no offload '%.*s'; uvhostd --help lists them",
-			  bad_len, bad);
+		log_error(dev->name,
+			  "there is no offload '%.*s' (nor such a key); --help lists them", bad_len,
+			  bad);
 		return -EINVAL;
 	}
 	if ((required & ~caps) != 0) {

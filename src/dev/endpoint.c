@@ -49,7 +49,7 @@ static int set_group(const struct endpoint *ep, const char **err)
 	if (ep->cfg.group == NULL)
 		return 0;
 	if (getgrnam_r(ep->cfg.group, &gr, names, sizeof(names), &found) != 0 || found == NULL) {
-		*err = "there is no such group";
+		*err = "there is no group of the name in --socket-group";
 		return -ENOENT;
 	}
 	if (chown(ep->addr.sun_path, (uid_t)-1, gr.gr_gid) < 0) {

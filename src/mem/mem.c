@@ -157,10 +157,14 @@ int mem_new(struct mem **mem, const struct mem_region_cfg *regions, unsigned cnt
 
 err_free:
 	log_limited(&limit, LOG_LEVEL_ERROR, name,
-		    "memory region refused region=%u gpa=%#llx size=%#llx offset=%#llx error=%d",
+		    "guest memory refused%s: region=%u gpa=%#llx size=%#llx offset=%#llx error=%s",
+		    ret == -EMEDIUMTYPE ?
+			    ": it is in a file that is no shared memory (memfd, tmpfs, "
+			    "hugetlbfs); --any-memory accepts it" :
+			    "",
 		    m->cnt, (unsigned long long)regions[m->cnt].gpa.v,
 		    (unsigned long long)regions[m->cnt].size,
-		    (unsigned long long)regions[m->cnt].offset, -ret);
+		    (unsigned long long)regions[m->cnt].offset, log_errname(ret));
 	mem_free(m);
 	return ret;
 }

@@ -155,10 +155,13 @@ const char *tap_if_advice(int err, int sock, const char *name)
 	case -EACCES:
 		return "tap: /dev/net/tun may not be opened; it should have mode 0666";
 	case -EPERM:
-		return "tap: needs CAP_NET_ADMIN, or a tap made for this user: "
-		       "ip tuntap add NAME mode tap user U";
+		if (tap_if_index(sock, name) != 0)
+			return "tap: not permitted: it was made for somebody else; delete it and make it for "
+			       "this user: ip tuntap add NAME mode tap vnet_hdr user U";
+		return "tap: not permitted: needs CAP_NET_ADMIN, or a tap made for this user: "
+		       "ip tuntap add NAME mode tap vnet_hdr user U";
 	case -EBUSY:
-		return "tap: in use by another process; each tap serves one";
+		return "tap: in use; each tap serves one device";
 	case -EINVAL:
 		if (tap_if_index(sock, name) != 0)
 			return "tap: the interface of this name is not a tap with one queue "

@@ -132,8 +132,6 @@ static void set_up(struct tap_link *l, bool up)
 	if (up == l->up)
 		return;
 	l->up = up;
-	log_limited(&l->limit, LOG_LEVEL_INFO, l->device, "link %s: tap=%s", up ? "up" : "down",
-		    l->ifname);
 	if (l->events.link != NULL)
 		l->events.link(l->events.ctx, up);
 }
@@ -272,7 +270,7 @@ static int open_name(struct tap_link *l, const char *name, const char **err)
 	if (len == 0)
 		*err = "tap: needs the name of an interface, or fd=N";
 	else if (name[len] != '\0')
-		*err = "tap: takes NAME or fd=N and nothing more; is the key after the comma misspelt?";
+		*err = "tap: takes NAME or fd=N and nothing more; is the key after the comma misspelt, or without value?";
 	else if (len >= sizeof(l->ifname))
 		*err = "tap: the name is too long; an interface has at most 15 characters";
 	else if (!tap_if_name_ok(name))
@@ -295,6 +293,11 @@ static int open_name(struct tap_link *l, const char *name, const char **err)
 	}
 	l->origin = persistent ? TAP_FOUND : TAP_CREATED;
 	l->index = tap_if_index(l->notice_fd, l->ifname);
+	if (persistent)
+		log_info(l->device, "attached to the tap %s", l->ifname);
+	else
+		log_info(l->device, "made the tap %s, which is down: ip link set %s up", l->ifname,
+			 l->ifname);
 	return 0;
 }
 

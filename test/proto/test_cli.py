@@ -109,6 +109,16 @@ def test_help():
         assert scheme in out
 
 
+def test_readme_quotes():
+    """What README quotes from the log is what the program can say."""
+    readme = (pathlib.Path(__file__).parents[2] / "README.md").read_text()
+    program = pathlib.Path(UVHOSTD).read_bytes()
+    quotes = re.findall(r"^\| `([^`]+)`", readme, re.MULTILINE)
+    assert len(quotes) > 3
+    for quote in quotes:
+        assert quote.encode() in program, quote
+
+
 def test_version():
     status, out, _ = run("--version")
     assert status == 0 and re.fullmatch(r"uvhostd \d+\.\d+\.\d+\n", out)
@@ -129,21 +139,21 @@ LONG = "/tmp/" + 103 * "x"  # 108 bytes
     (("--socket-path=/tmp/x",), 2, "--port"),
     (("--port=loop:",), 2, "--socket-path"),
     (("--socket-path=/tmp/x", "--fd=3", "--port=loop:"), 2, "--fd"),
-    (("--socket-path=/tmp/x", "--port=warp:9"), 1, "warp"),
-    (("--socket-path=/tmp/x", "--port=hold:"), 1, "ms"),
-    (("--socket-path=/tmp/x", "--port=hold:ms=1,order=up"), 1, "order"),
-    (("--socket-path=/tmp/x", "--port=loop:x"), 1, "loop"),
-    (("--socket-path=/tmp/x", "--port=tap:"), 1, "tap"),
-    (("--socket-path=/tmp/x", "--port=tap:a/b"), 1, "tap"),
-    ((f"--socket-path={LONG}", "--port=loop:"), 1, "107"),
-    (("--socket-path=/nowhere/at/all", "--port=loop:"), 1, "directory"),
+    (("--socket-path=/tmp/x", "--port=warp:9"), 2, "warp"),
+    (("--socket-path=/tmp/x", "--port=hold:"), 2, "ms"),
+    (("--socket-path=/tmp/x", "--port=hold:ms=1,order=up"), 2, "order"),
+    (("--socket-path=/tmp/x", "--port=loop:x"), 2, "loop"),
+    (("--socket-path=/tmp/x", "--port=tap:"), 2, "tap"),
+    (("--socket-path=/tmp/x", "--port=tap:a/b"), 2, "tap"),
+    ((f"--socket-path={LONG}", "--port=loop:"), 2, "107"),
+    (("--socket-path=/nowhere/at/all", "--port=loop:"), 1, "directory does not exist"),
     (("--socket-path=/tmp/x", "--port=loop:", "--mtu=67"), 2, "68"),
     (("--socket-path=/tmp/x", "--port=loop:", "--mtu=65536"), 2, "65535"),
     (("--socket-path=/tmp/x", "--port=loop:", "--mac=01:00:00:00:00:01"), 2, "address"),
     (("--socket-path=/tmp/x", "--port=loop:", "--mac=52:54"), 2, "address"),
     (("--socket-path=/tmp/x", "--port=loop:", "--socket-mode=999"), 2, "mode"),
     (("--socket-path=/tmp/x", "--port=loop:", "--socket-group=nosuchgroup"), 1, "group"),
-    (("--socket-path=/tmp/x", "--port=loop:", "--offload=-warp"), 1, "'warp'"),
+    (("--socket-path=/tmp/x", "--port=loop:", "--offload=-warp"), 2, "'warp'"),
     (("--socket-path=/tmp/x", "--port=loop:", "--io=fast"), 2, "plain"),
     (("--socket-path=/tmp/x", "--port=loop:", "--poll-us=-1"), 2, "micro"),
     (("--fd=99", "--port=loop:"), 1, "descriptor"),
@@ -152,7 +162,13 @@ LONG = "/tmp/" + 103 * "x"  # 108 bytes
     (("--device", "socket-path=/tmp/x"), 2, "--port"),
     (("--device", "wheels=4,port=loop:"), 2, "wheels"),
     (("--device", "socket-path=/tmp/x,prot=loop:"), 2, "'prot=loop:'"),
-    (("--device", "socket-path=/tmp/x,port=tap:t,mut=9000"), 1, "misspelt"),
+    (("--device", "socket-path=/tmp/x,port=loop:,port=null:"), 2, "port is said twice"),
+    (("--socket-path=/tmp/x", "--port=loop:", "--port=null:"), 2, "--port is said twice"),
+    (("--socket-path=/tmp/x", "--port=loop:", "--device", "socket-path=/tmp/x,port=null:"), 2,
+     "two devices have the socket /tmp/x"),
+    (("--socket-path=/tmp/x", "--port=tap:t", "--device", "socket-path=/tmp/y,port=tap:t"), 2,
+     "two devices have the port tap:t"),
+    (("--device", "socket-path=/tmp/x,port=tap:t,mut=9000"), 2, "misspelt"),
     (("--device", "socket-path=/tmp/x,port=loop:,mtu=1"), 2, "68"),
     (("--device", ""), 2, "device"),
 ])
