@@ -23,7 +23,7 @@
 #include "work/worker.h"
 
 #define PROGRAM   "uvhostd"
-#define STDOUT_MS 100 /* what a reader of the counters may take */
+#define STDOUT_MS 100 /* that a reader of the counters may take */
 
 struct daemon {
 	struct options opts;
@@ -45,11 +45,14 @@ struct daemon {
 static int write_patiently(int fd, const char *text, size_t len)
 {
 	struct pollfd pfd = { .fd = fd, .events = POLLOUT };
+	uint64_t deadline = clock_ns() + STDOUT_MS * NSEC_PER_MSEC;
 
 	while (len > 0) {
+		uint64_t now = clock_ns();
 		ssize_t n = -1;
 
-		if (poll(&pfd, 1, STDOUT_MS) == 1)
+		if (poll(&pfd, 1, now < deadline ? (int)((deadline - now) / NSEC_PER_MSEC) : 0) ==
+		    1)
 			n = write(fd, text, min_size(len, PIPE_BUF));
 		if (n < 0)
 			return -1;

@@ -3,6 +3,7 @@
 #include "base/log.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -26,7 +27,8 @@ __attribute__((format(printf, 3, 0))) static void write_line(enum log_level leve
 	static const char *const names[] = { "error", "warning", "info", "debug" };
 	char line[LINE_MAX_LEN];
 	int saved = errno;
-	ssize_t done;
+	struct pollfd pfd = { .fd = STDERR_FILENO, .events = POLLOUT };
+	ssize_t done = 0;
 	size_t len;
 
 	len = (size_t)snprintf(line, sizeof(line), "%s %s: ", names[level], name);
@@ -34,7 +36,9 @@ __attribute__((format(printf, 3, 0))) static void write_line(enum log_level leve
 	len += (size_t)vsnprintf(line + len, sizeof(line) - len, fmt, ap);
 	len = min_size(len, sizeof(line) - 2);
 	line[len++] = '\n';
-	done = write(STDERR_FILENO, line, len);
+	/* Where nobody reads it, it is lost. */
+	if (poll(&pfd, 1, 0) == 1)
+		done = write(STDERR_FILENO, line, len);
 	(void)done; /* nobody is left to tell */
 	errno = saved;
 }

@@ -9,7 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
+#include "base/later.h"
 #include "base/log.h"
 #include "dev/endpoint.h"
 #include "dev/features.h"
@@ -18,6 +20,7 @@
 #include "vu/backend.h"
 
 #define ALL_RINGS ((1U << NIC_RINGS) - 1)
+#define BUSY_NS   (5 * NSEC_PER_MSEC)
 
 struct dev {
 	struct dev_cfg cfg;
@@ -28,6 +31,7 @@ struct dev {
 	struct port *port;
 	struct nic *nic;
 	struct endpoint *endpoint;
+	struct later *later; /* closes what front ends leave */
 	bool link_up;
 	bool ended;             /* no more front ends */
 	struct log_limit limit; /* of what front ends cause by coming and going */
@@ -36,11 +40,13 @@ struct dev {
 	/* While a front end is connected. */
 	bool connected, disconnecting;
 	bool greeted; /* it has spoken, and the log says that it is there */
+	bool banned;  /* the next one has to wait */
 	int fd;
 	struct vu_backend vu;
 	struct work_src src; /* the connection */
 	struct io_file file;
 	struct work_watch watch; /* one-shot: for reading or for writing, as the protocol wants */
+	struct work_timer busy;  /* until the next look at @later */
 };
 
 /* ---- what the protocol asks for ---- */
@@ -125,7 +131,8 @@ static const struct vu_backend_ops backend_ops = {
 static void await_front_end(struct dev *dev)
 {
 	if (!dev->ended)
-		dev->ended = !endpoint_next(dev->endpoint);
+		dev->ended = !endpoint_next(dev->endpoint, dev->banned ? DEV_BAN_NS : 0);
+	dev->banned = false;
 	if (dev->ended)
 		dev->env.closed(dev->env.ctx);
 }
@@ -140,7 +147,8 @@ static void connection_gone(struct dev *dev)
 	io_watch_cancel(io, &dev->watch.io);
 	io_file_del(io, &dev->file);
 	work_src_remove(&dev->src);
-	fd_close(&dev->fd);
+	work_timer_stop(&dev->busy);
+	later_close(dev->later, &dev->fd);
 	dev->connected = dev->disconnecting = false;
 	await_front_end(dev);
 }
@@ -176,6 +184,9 @@ static bool after_step(struct dev *dev, int step)
 		return false;
 	case VU_MORE:
 		return true;
+	case VU_BUSY:
+		work_timer_set(&dev->busy, worker_now(dev->env.control) + BUSY_NS);
+		return false;
 	default:
 		if (step == -ECONNRESET)
 			log_limited(&dev->limit, dev->greeted ? LOG_LEVEL_INFO : LOG_LEVEL_DEBUG,
@@ -225,6 +236,30 @@ static void quiesced(void *ctx)
 		work_src_ready(&dev->src);
 }
 
+/*
+ * The front end had cleared O_NONBLOCK of a descriptor that was full, and the worker waited in it until
+ * the watchdog came. Each time costs all devices that wait, so it must not happen often.
+ */
+static void front_end_stuck(void *ctx)
+{
+	struct dev *dev = ctx;
+
+	if (dev->ended)
+		return;
+	log_limited(&dev->limit, LOG_LEVEL_WARN, dev->name,
+		    "the front end made us wait in a call; disconnected, and not wanted for %u s",
+		    (unsigned)(DEV_BAN_NS / NSEC_PER_SEC));
+	if (!dev->connected) {
+		endpoint_next(dev->endpoint, DEV_BAN_NS);
+		return;
+	}
+	dev->banned = true;
+	if (!dev->disconnecting && !dev->vu.pending)
+		disconnect(dev);
+	else
+		dev->disconnecting = true; /* quiesced() goes on from there */
+}
+
 static void front_end_came(void *ctx, int fd)
 {
 	struct dev *dev = ctx;
@@ -236,6 +271,7 @@ static void front_end_came(void *ctx, int fd)
 		.rings = NIC_RINGS,
 		.features = features_offered(dev->offloads, dev->cfg.mtu != 0),
 		.mem_flags = dev->cfg.any_memory ? MEM_ANY_FILE : 0,
+		.later = dev->later,
 		.ops = &backend_ops,
 		.ctx = dev,
 	};
@@ -250,6 +286,7 @@ static void front_end_came(void *ctx, int fd)
 	dev->connected = true;
 	dev->greeted = false;
 	work_src_init(&dev->src, dev->env.control, &connection_ops);
+	work_timer_init(&dev->busy, &dev->src);
 	vu_backend_init(&dev->vu, &cfg, fd);
 	dev->vu.limit = limit;
 	dev->vu.bad_messages = bad_messages;
@@ -333,6 +370,7 @@ static int open_nic(struct dev *dev)
 		.pieces = dev->env.pieces,
 		.drain_ns = DEV_DRAIN_NS,
 		.quiesced = quiesced,
+		.stuck = front_end_stuck,
 		.ctx = dev,
 	};
 	int rc = nic_new(&dev->nic, &cfg);
@@ -352,6 +390,7 @@ static int open_endpoint(struct dev *dev)
 		.mode = dev->cfg.socket_mode,
 		.group = dev->cfg.socket_group,
 		.control = dev->env.control,
+		.later = dev->later,
 		.connected = front_end_came,
 		.ctx = dev,
 	};
@@ -375,6 +414,11 @@ int dev_new(struct dev **out, const struct dev_cfg *cfg, const struct dev_env *e
 	dev->cfg = *cfg;
 	dev->env = *env;
 	dev->fd = -1;
+	dev->later = later_new();
+	if (dev->later == NULL) {
+		rc = -ENOMEM;
+		goto err_free;
+	}
 	choose_name(dev);
 	if (cfg->mac_set)
 		memcpy(dev->mac, cfg->mac, sizeof(dev->mac));
@@ -382,7 +426,7 @@ int dev_new(struct dev **out, const struct dev_cfg *cfg, const struct dev_env *e
 		mac_for_name(dev->mac, cfg->socket_path != NULL ? cfg->socket_path : dev->name);
 	rc = open_port(dev);
 	if (rc < 0)
-		goto err_free;
+		goto err_later;
 	rc = choose_offloads(dev);
 	if (rc < 0)
 		goto err_port;
@@ -401,6 +445,8 @@ err_nic:
 	nic_free(dev->nic);
 err_port:
 	dev->port->ops->close(dev->port);
+err_later:
+	later_free(dev->later);
 err_free:
 	free(dev);
 	return rc;
@@ -424,6 +470,7 @@ void dev_free(struct dev *dev)
 	endpoint_free(dev->endpoint);
 	nic_free(dev->nic);
 	dev->port->ops->close(dev->port);
+	later_free(dev->later);
 	free(dev);
 }
 

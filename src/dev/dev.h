@@ -20,7 +20,8 @@
 #include "wire/virtio_net.h"
 #include "work/worker.h"
 
-#define DEV_DRAIN_NS 100000000ULL /* 100 ms */
+#define DEV_DRAIN_NS 100000000ULL         /* 100 ms */
+#define DEV_BAN_NS   (10 * 1000000000ULL) /* after a front end that made the worker wait */
 
 struct dev_cfg {
 	const char *name; /* NULL: after the socket, or the descriptor */

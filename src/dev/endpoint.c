@@ -18,6 +18,7 @@
 #define RETRY_MIN_NS (100 * NSEC_PER_MSEC)
 #define RETRY_MAX_NS (2 * NSEC_PER_SEC)
 #define BACKLOG      8
+#define ACCEPTS      16 /* a turn */
 
 enum role { LISTENER, CLIENT, GIVEN };
 
@@ -26,9 +27,11 @@ struct endpoint {
 	enum role role;
 	struct sockaddr_un addr;
 	bool made_socket; /* in the file system, to be removed */
-	bool busy;        /* a front end is there */
-	int current;      /* its socket, borrowed */
-	int next;         /* of one that came when that had hung up, -1: none */
+	bool busy;        /* a front end is there, or none is wanted */
+	bool resting;     /* none is wanted until then */
+	uint64_t rest_until_ns;
+	int current; /* its socket, borrowed */
+	int next;    /* of one that came when that had hung up, -1: none */
 	struct log_limit limit;
 	int fd; /* listening, or the given one */
 	struct work_src src;
@@ -123,33 +126,35 @@ static void take_in(struct endpoint *ep, int fd)
 	if (!ep->busy) {
 		hand_over(ep, fd);
 	} else if (has_left(ep->current)) {
-		fd_close(&ep->next); /* the latest one counts */
+		later_close(ep->cfg.later, &ep->next); /* the latest one counts */
 		ep->next = fd;
 	} else {
 		log_limited(&ep->limit, LOG_LEVEL_WARN, ep->cfg.name,
 			    "turned a second front end away");
-		fd_close(&fd);
+		later_close(ep->cfg.later, &fd);
 	}
 }
 
-static void accept_all(struct endpoint *ep)
+/* True: there may be more. */
+static bool accept_some(struct endpoint *ep)
 {
-	for (;;) {
+	for (unsigned i = 0; i < ACCEPTS; i++) {
 		/* cppcheck-suppress nullPointer; nobody wants the peer's address */
 		int fd = accept4(ep->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
 		if (fd >= 0) {
 			take_in(ep, fd);
 		} else if (errno == EAGAIN) {
-			return;
+			return false;
 		} else if (errno != EINTR && errno != ECONNABORTED) {
 			/* Out of descriptors or memory: the connection waits, and so do we. */
 			log_limited(&ep->limit, LOG_LEVEL_WARN, ep->cfg.name,
 				    "cannot accept a front end: error=%s", log_errname(-errno));
 			retry_later(ep);
-			return;
+			return false;
 		}
 	}
+	return true;
 }
 
 static void try_connect(struct endpoint *ep)
@@ -169,8 +174,11 @@ static void try_connect(struct endpoint *ep)
 static struct work_used endpoint_prepare(struct work_src *src, struct work_room room)
 {
 	struct endpoint *ep = container_of(src, struct endpoint, src);
+	bool more = false;
 
 	(void)room;
+	if (ep->resting && worker_now(ep->cfg.control) >= ep->rest_until_ns)
+		ep->resting = ep->busy = false;
 	switch (ep->role) {
 	case LISTENER:
 		if (ep->next >= 0 && !ep->busy) {
@@ -179,7 +187,7 @@ static struct work_used endpoint_prepare(struct work_src *src, struct work_room 
 			ep->next = -1;
 			hand_over(ep, fd);
 		}
-		accept_all(ep);
+		more = accept_some(ep);
 		break;
 	case CLIENT:
 		if (!ep->busy)
@@ -191,7 +199,7 @@ static struct work_used endpoint_prepare(struct work_src *src, struct work_room 
 		ep->fd = -1;
 		break;
 	}
-	return (struct work_used){ 0 };
+	return (struct work_used){ .more = more };
 }
 
 static const struct work_ops endpoint_ops = { .prepare = endpoint_prepare };
@@ -276,14 +284,21 @@ void endpoint_start(struct endpoint *ep)
 	work_src_ready(&ep->src);
 }
 
-bool endpoint_next(struct endpoint *ep)
+bool endpoint_next(struct endpoint *ep, uint64_t rest_ns)
 {
-	ep->busy = false;
+	ep->busy = rest_ns > 0;
+	ep->current = -1;
 	if (ep->role == GIVEN)
 		return false;
-	if (ep->role == CLIENT)
+	if (rest_ns > 0) {
+		ep->resting = true;
+		ep->rest_until_ns = worker_now(ep->cfg.control) + rest_ns;
+		later_close(ep->cfg.later, &ep->next);
+		work_timer_set(&ep->retry, ep->rest_until_ns);
+	} else if (ep->role == CLIENT) {
 		retry_later(ep);
-	else if (ep->next >= 0)
+	} else if (ep->next >= 0) {
 		work_src_ready(&ep->src);
+	}
 	return true;
 }

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
+#include "base/later.h"
 #include "work/worker.h"
 
 struct endpoint_cfg {
@@ -21,6 +22,7 @@ struct endpoint_cfg {
 	mode_t mode;       /* of a socket made at @path */
 	const char *group; /* of it; NULL: as the process */
 	struct worker *control;
+	struct later *later; /* closes connections that are turned away */
 	/* A front end is there; @fd is the receiver's. */
 	void (*connected)(void *ctx, int fd);
 	void *ctx;
@@ -35,7 +37,8 @@ void endpoint_free(struct endpoint *ep);
 
 /* Begins: @connected may be called from here on. */
 void endpoint_start(struct endpoint *ep);
-/* The front end has gone: wait for the next. False: there will be none (a connected @fd). */
-bool endpoint_next(struct endpoint *ep);
+/* The front end has gone: wait for the next, which is not taken in before @rest_ns are over. False:
+ * there will be none (a connected @fd). */
+bool endpoint_next(struct endpoint *ep, uint64_t rest_ns);
 
 #endif

@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <linux/magic.h>
 #include <stdatomic.h>
@@ -69,10 +70,12 @@ static int check_file(const struct mem_region_cfg *cfg, unsigned flags, size_t *
 	struct statfs fs;
 	struct stat st;
 
+	/* Only files on tmpfs and hugetlbfs have seals, and asking for them asks no file system: that
+	 * of a stranger (FUSE) might never answer. */
+	if (!(flags & MEM_ANY_FILE) && fcntl(cfg->fd, F_GET_SEALS) < 0)
+		return errno == EINVAL ? -EMEDIUMTYPE : -errno;
 	if (fstatfs(cfg->fd, &fs) < 0 || fstat(cfg->fd, &st) < 0)
 		return -errno;
-	if (fs.f_type != TMPFS_MAGIC && fs.f_type != HUGETLBFS_MAGIC && !(flags & MEM_ANY_FILE))
-		return -EMEDIUMTYPE;
 	if (st.st_size < 0 || cfg->size > (uint64_t)st.st_size ||
 	    cfg->offset > (uint64_t)st.st_size - cfg->size)
 		return -ENXIO;
@@ -165,17 +168,17 @@ err_free:
 		    m->cnt, (unsigned long long)regions[m->cnt].gpa.v,
 		    (unsigned long long)regions[m->cnt].size,
 		    (unsigned long long)regions[m->cnt].offset, log_errname(ret));
-	mem_free(m);
+	mem_free(m, NULL);
 	return ret;
 }
 
-void mem_free(struct mem *mem)
+void mem_free(struct mem *mem, struct later *later)
 {
 	if (mem == NULL)
 		return;
 	for (unsigned i = 0; i < mem->cnt; i++) {
 		guard_del(mem->regions[i].guard);
-		munmap(mem->regions[i].map, mem->regions[i].map_len);
+		later_unmap(later, mem->regions[i].map, mem->regions[i].map_len);
 	}
 	free(mem);
 }

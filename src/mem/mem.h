@@ -15,6 +15,8 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
+#include "base/later.h"
+
 /* A guest-physical address, as descriptors hold it; an address in the front end's process, as
  * SET_VRING_ADDR holds it. Different types, so that mixing them does not compile. */
 struct gpa {
@@ -49,8 +51,8 @@ enum mem_flags {
  */
 int mem_new(struct mem **mem, const struct mem_region_cfg *regions, unsigned cnt, unsigned flags,
 	    const char *name);
-/* No thread uses the table any more. */
-void mem_free(struct mem *mem);
+/* No thread uses the table any more. It is unmapped by @later, or at once if that is NULL. */
+void mem_free(struct mem *mem, struct later *later);
 
 /* Has the front end taken memory away from under us? Then nothing of the table can be trusted. Any
  * thread. */

@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -16,7 +17,8 @@ struct nic {
 	struct rx rx;
 	struct tx tx;
 	struct ctrlq ctrl;
-	struct work_msg quiesced; /* to the control thread */
+	struct work_msg quiesced, stuck; /* to the control thread */
+	atomic_bool stuck_posted;
 };
 
 static const struct queue *queue_at(const struct nic *nic, enum nic_ring ring)
@@ -111,6 +113,24 @@ static void quiesced_in_control(struct work_msg *msg)
 	nic->cfg.quiesced(nic->cfg.ctx);
 }
 
+/* ---- a front end that would make us wait ---- */
+
+static void queue_stuck(void *ctx)
+{
+	struct nic *nic = ctx;
+
+	if (!atomic_exchange(&nic->stuck_posted, true))
+		worker_post(nic->cfg.control, &nic->stuck);
+}
+
+static void stuck_in_control(struct work_msg *msg)
+{
+	struct nic *nic = container_of(msg, struct nic, stuck);
+
+	atomic_store(&nic->stuck_posted, false);
+	nic->cfg.stuck(nic->cfg.ctx);
+}
+
 /* ---- life ---- */
 
 int nic_new(struct nic **out, const struct nic_cfg *cfg)
@@ -123,6 +143,7 @@ int nic_new(struct nic **out, const struct nic_cfg *cfg)
 		return -ENOMEM;
 	nic->cfg = *cfg;
 	nic->quiesced.fn = quiesced_in_control;
+	nic->stuck.fn = stuck_in_control;
 	rc = rx_init(&nic->rx, cfg->worker, cfg->name);
 	if (rc < 0)
 		goto err_free;
@@ -130,6 +151,8 @@ int nic_new(struct nic **out, const struct nic_cfg *cfg)
 	ctrlq_init(&nic->ctrl, cfg->control, cfg->name, cfg->pieces);
 	nic->rx.port = nic->tx.port = cfg->port;
 	nic->rx.scratch = nic->tx.scratch = cfg->scratch;
+	nic->rx.q.stuck = nic->tx.q.stuck = nic->ctrl.q.stuck = queue_stuck;
+	nic->rx.q.ctx = nic->tx.q.ctx = nic->ctrl.q.ctx = nic;
 	nic->tx.stopped = tx_stopped;
 	nic->tx.stopped_ctx = nic;
 	rc = call_worker(nic, attach_in_worker, &call);

@@ -34,6 +34,7 @@ struct nic_cfg {
 	struct vq_iovs *pieces;      /* the control thread's */
 	uint64_t drain_ns;           /* how long a stop waits for frames that the port has */
 	void (*quiesced)(void *ctx); /* ends a nic_quiesce() that was not done at once */
+	void (*stuck)(void *ctx);    /* the front end made the worker wait in a call */
 	void *ctx;
 };
 

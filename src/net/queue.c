@@ -170,6 +170,18 @@ int queue_start(struct queue *q, const struct queue_cfg *cfg)
 	return 0;
 }
 
+/* Did the last calls arrive? */
+static void check_call(struct queue *q)
+{
+	if (!q->has_call || q->call.call_err == 0)
+		return;
+	log_limited(&q->limit, LOG_LEVEL_WARN, q->name, "cannot call the driver: error=%s",
+		    log_errname(q->call.call_err));
+	if (q->call.call_err == -ETIMEDOUT)
+		q->stuck(q->ctx);
+	close_bell(q, &q->call, &q->has_call);
+}
+
 void queue_stop(struct queue *q)
 {
 	if (!queue_started(q))
@@ -177,6 +189,7 @@ void queue_stop(struct queue *q)
 	if (queue_running(q))
 		queue_publish(q);
 	io_enter(queue_io(q), 0); /* a call may still be in the array */
+	check_call(q);
 	close_bells(q);
 	if (queue_running(q))
 		vq_stop(&q->vq);
@@ -205,11 +218,7 @@ bool queue_usable(struct queue *q)
 		queue_break(q, "the front end took guest memory away");
 		return false;
 	}
-	if (q->has_call && q->call.call_err != 0) {
-		log_limited(&q->limit, LOG_LEVEL_WARN, q->name, "cannot call the driver: error=%s",
-			    log_errname(q->call.call_err));
-		close_bell(q, &q->call, &q->has_call);
-	}
+	check_call(q);
 	if (q->call_owed && q->has_call)
 		call_driver(q);
 	else if (q->call_at_ns != 0 && worker_now(q->src->worker) >= q->call_at_ns)

@@ -50,6 +50,9 @@ struct queue {
 	uint64_t call_at_ns; /* 0: no call is put off */
 	struct queue_counters cnt;
 	struct log_limit limit;
+	/* A call had to be torn out of a wait that the front end set up. */
+	void (*stuck)(void *ctx);
+	void *ctx;
 };
 
 void queue_init(struct queue *q, struct work_src *src, const char *device, const char *which);

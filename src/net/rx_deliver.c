@@ -36,7 +36,7 @@ static enum gathered gather(struct rx *rx, uint32_t need, unsigned *cnt)
 	struct vq_chain *chains = rx->scratch->chains;
 	struct vq_iovs *pieces = &rx->scratch->copy;
 	unsigned limit = rx->mergeable ? vq->num : 1;
-	uint32_t room = 0;
+	uint64_t room = 0;
 
 	pieces->used = 0;
 	*cnt = 0;

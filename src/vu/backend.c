@@ -34,7 +34,7 @@ void vu_backend_init(struct vu_backend *b, const struct vu_backend_cfg *cfg, int
 {
 	assert(cfg->rings <= VU_RINGS_MAX);
 	*b = (struct vu_backend){ .cfg = *cfg, .req_fd = -1 };
-	vu_channel_init(&b->ch, fd);
+	vu_channel_init(&b->ch, fd, cfg->later);
 	for (unsigned i = 0; i < VU_RINGS_MAX; i++)
 		b->rings[i].kick_fd = b->rings[i].call_fd = b->rings[i].err_fd = -1;
 }
@@ -43,13 +43,12 @@ void vu_backend_fini(struct vu_backend *b)
 {
 	vu_channel_reset(&b->ch);
 	for (unsigned i = 0; i < VU_RINGS_MAX; i++) {
-		fd_close(&b->rings[i].kick_fd);
-		fd_close(&b->rings[i].call_fd);
-		fd_close(&b->rings[i].err_fd);
+		vu_close_event(b, &b->rings[i].kick_fd);
+		vu_close_event(b, &b->rings[i].call_fd);
+		vu_close_event(b, &b->rings[i].err_fd);
 	}
-	fd_close(&b->req_fd);
-	if (b->mem != NULL)
-		mem_free(b->mem);
+	vu_close_event(b, &b->req_fd);
+	mem_free(b->mem, b->cfg.later);
 	b->mem = NULL;
 }
 
@@ -242,6 +241,8 @@ int vu_backend_step(struct vu_backend *b)
 
 		if (ret == -EAGAIN)
 			return VU_OUTPUT;
+		if (ret == 0 && later_busy(b->cfg.later))
+			return VU_BUSY;
 		if (ret == 0)
 			ret = vu_channel_recv(&b->ch);
 		if (ret == 0)
@@ -286,6 +287,6 @@ int vu_backend_config_changed(struct vu_backend *b)
 		return -EAGAIN;
 	/* Half a message, or nobody there: what comes next would not be understood. */
 	n = n < 0 ? -errno : -EPIPE;
-	fd_close(&b->req_fd);
+	vu_close_event(b, &b->req_fd);
 	return (int)n;
 }

@@ -64,9 +64,10 @@ struct vu_backend_ops {
 
 struct vu_backend_cfg {
 	const char *name;
-	unsigned rings;     /* at most VU_RINGS_MAX */
-	uint64_t features;  /* virtio feature bits offered, PROTOCOL_FEATURES is added */
-	unsigned mem_flags; /* enum mem_flags */
+	unsigned rings;      /* at most VU_RINGS_MAX */
+	uint64_t features;   /* virtio feature bits offered, PROTOCOL_FEATURES is added */
+	unsigned mem_flags;  /* enum mem_flags */
+	struct later *later; /* closes what the front end sent; NULL: at once */
 	const struct vu_backend_ops *ops;
 	void *ctx;
 };
@@ -96,6 +97,7 @@ enum vu_step {
 	VU_OUTPUT,  /* call again when it can be written */
 	VU_PENDING, /* call nothing until vu_backend_quiesced() */
 	VU_MORE,    /* call again soon: there may be more messages */
+	VU_BUSY,    /* call again a while later: cfg.later has to get on first */
 };
 
 /* Handles up to a fixed number of messages. A vu_step, or -errno: close this connection

@@ -65,6 +65,9 @@ struct vu_request {
 	int (*handle)(struct vu_backend *b, struct vu_msg *msg, struct vu_ring *ring);
 };
 
+/* Closes a descriptor of the front end's; -1 stays so. */
+void vu_close_event(struct vu_backend *b, int *fd);
+
 /* NULL: we do not know that request. */
 const struct vu_request *vu_request_find(uint32_t request);
 

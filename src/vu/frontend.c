@@ -36,7 +36,7 @@ int vu_frontend_connect(struct vu_frontend *fe, const char *path, int timeout_ms
 void vu_frontend_init(struct vu_frontend *fe, int fd, int timeout_ms)
 {
 	*fe = (struct vu_frontend){ .fd = fd, .timeout_ms = timeout_ms };
-	vu_channel_init(&fe->ch, fd);
+	vu_channel_init(&fe->ch, fd, NULL);
 }
 
 void vu_frontend_close(struct vu_frontend *fe)

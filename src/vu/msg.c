@@ -7,17 +7,15 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "base/fd.h"
-
 /* Aligned room for the descriptors of one sendmsg() or recvmsg(). */
 union fd_room {
 	struct cmsghdr align;
 	char buf[CMSG_SPACE(VU_MSG_FDS_MAX * sizeof(int))];
 };
 
-void vu_channel_init(struct vu_channel *ch, int fd)
+void vu_channel_init(struct vu_channel *ch, int fd, struct later *later)
 {
-	*ch = (struct vu_channel){ .fd = fd };
+	*ch = (struct vu_channel){ .fd = fd, .in.later = later };
 }
 
 void vu_channel_reset(struct vu_channel *ch)
@@ -43,7 +41,7 @@ static void collect_fds(struct vu_msg *msg, struct msghdr *mh)
 			if (msg->fd_cnt < VU_MSG_FDS_MAX) {
 				msg->fds[msg->fd_cnt++] = fd;
 			} else {
-				fd_close(&fd);
+				later_close(msg->later, &fd);
 				msg->fd_lost++;
 			}
 		}
@@ -200,7 +198,7 @@ int vu_msg_take_fd(struct vu_msg *msg, unsigned i)
 void vu_msg_close(struct vu_msg *msg)
 {
 	for (unsigned i = 0; i < msg->fd_cnt; i++)
-		fd_close(&msg->fds[i]);
+		later_close(msg->later, &msg->fds[i]);
 	msg->fd_cnt = 0;
 	msg->fd_lost = 0;
 }

@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/later.h"
 #include "wire/vhost_user.h"
 
 #define VU_MSG_FDS_MAX 8
@@ -23,7 +24,8 @@ struct vu_msg {
 	union vhost_user_payload payload;
 	int fds[VU_MSG_FDS_MAX]; /* -1: taken */
 	unsigned fd_cnt;
-	unsigned fd_lost; /* more came than fit; they are closed already */
+	unsigned fd_lost;    /* more came than fit; they are closed already */
+	struct later *later; /* who closes them */
 };
 
 struct vu_channel {
@@ -34,7 +36,8 @@ struct vu_channel {
 	unsigned char out[sizeof(struct vhost_user_hdr) + sizeof(union vhost_user_payload)];
 };
 
-void vu_channel_init(struct vu_channel *ch, int fd);
+/* Descriptors that come and are not taken are closed by @later, or at once if that is NULL. */
+void vu_channel_init(struct vu_channel *ch, int fd, struct later *later);
 /* Closes descriptors of a message that was being received. */
 void vu_channel_reset(struct vu_channel *ch);
 

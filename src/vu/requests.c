@@ -3,9 +3,12 @@
 #include "vu/backend_priv.h"
 
 #include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include "base/fd.h"
 #include "base/util.h"
@@ -101,7 +104,7 @@ static int reset_owner(struct vu_backend *b, struct vu_msg *msg, struct vu_ring 
 
 static void stop_ring(struct vu_ring *ring)
 {
-	fd_close(&ring->kick_fd);
+	fd_close(&ring->kick_fd); /* an eventfd */
 	ring->kick_set = false;
 	ring->addr_set = false;
 }
@@ -152,8 +155,7 @@ static int set_mem_table(struct vu_backend *b, struct vu_msg *msg, struct vu_rin
 	ret = mem_new(&mem, regions, table->cnt, b->cfg.mem_flags, b->cfg.name);
 	if (ret < 0)
 		return ret;
-	if (b->mem != NULL)
-		mem_free(b->mem);
+	mem_free(b->mem, b->cfg.later);
 	b->mem = mem;
 	return 0;
 }
@@ -237,76 +239,102 @@ static int set_vring_enable(struct vu_backend *b, struct vu_msg *msg, struct vu_
  * and a front end can hold that lock: it writes to the pipe itself, out of memory that never arrives
  * (userfaultfd, FUSE).
  */
-static bool is_unix_socket(int fd)
+static bool is_eventfd(int fd)
+{
+	static const char name[] = "anon_inode:[eventfd]";
+	char path[32], is[sizeof(name)];
+	ssize_t len;
+
+	/* Not by fstat(), which asks the file system, and that may be a stranger's. */
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	len = readlink(path, is, sizeof(is));
+	return len == sizeof(name) - 1 && memcmp(is, name, sizeof(name) - 1) == 0;
+}
+
+/* The front end's own end of a connection to this device? We would hold both ends then, and never hear
+ * that it has gone. */
+static bool is_our_peer(const struct vu_backend *b, int fd)
+{
+	struct sockaddr_un ours = { 0 }, peer = { 0 };
+	socklen_t ours_len = sizeof(ours), peer_len = sizeof(peer);
+
+	return getsockname(b->ch.fd, (struct sockaddr *)&ours, &ours_len) == 0 &&
+	       getpeername(fd, (struct sockaddr *)&peer, &peer_len) == 0 &&
+	       ours_len > offsetof(struct sockaddr_un, sun_path) && peer_len == ours_len &&
+	       memcmp(&ours, &peer, ours_len) == 0;
+}
+
+static bool is_unix_socket(const struct vu_backend *b, int fd)
 {
 	socklen_t len = sizeof(int);
 	int domain;
 
-	return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &len) == 0 && domain == AF_UNIX;
+	return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &len) == 0 && domain == AF_UNIX &&
+	       !is_our_peer(b, fd);
 }
 
-/* All anonymous inodes have no file type, an eventfd's too. */
-static bool is_eventfd(int fd)
+void vu_close_event(struct vu_backend *b, int *fd)
 {
-	struct stat st;
-
-	return fstat(fd, &st) == 0 && (st.st_mode & S_IFMT) == 0;
+	if (*fd >= 0 && is_eventfd(*fd))
+		fd_close(fd); /* which never waits */
+	else
+		later_close(b->cfg.later, fd);
 }
 
-static int check_event_fd(const struct vu_msg *msg, bool or_socket)
+static int check_event_fd(const struct vu_backend *b, const struct vu_msg *msg, bool or_socket)
 {
 	if (msg->payload.u64 & VHOST_USER_VRING_NOFD)
 		return 0;
-	if (!is_eventfd(msg->fds[0]) && !(or_socket && is_unix_socket(msg->fds[0])))
+	if (!is_eventfd(msg->fds[0]) && !(or_socket && is_unix_socket(b, msg->fds[0])))
 		return -EBADF;
 	return fd_set_nonblock(msg->fds[0]);
 }
 
 static int check_vring_fd(struct vu_backend *b, struct vu_msg *msg, struct vu_ring *ring)
 {
-	return check_event_fd(msg, false);
+	return check_event_fd(b, msg, false);
 }
 
 static int check_vring_call(struct vu_backend *b, struct vu_msg *msg, struct vu_ring *ring)
 {
-	return check_event_fd(msg, true);
+	return check_event_fd(b, msg, true);
 }
 
-static void replace_vring_fd(int *fd, struct vu_msg *msg)
+static void replace_vring_fd(struct vu_backend *b, int *fd, struct vu_msg *msg)
 {
-	fd_close(fd);
+	vu_close_event(b, fd);
 	if (!(msg->payload.u64 & VHOST_USER_VRING_NOFD))
 		*fd = vu_msg_take_fd(msg, 0);
 }
 
 static int set_vring_kick(struct vu_backend *b, struct vu_msg *msg, struct vu_ring *ring)
 {
-	replace_vring_fd(&ring->kick_fd, msg);
+	replace_vring_fd(b, &ring->kick_fd, msg);
 	ring->kick_set = true;
 	return 0;
 }
 
 static int set_vring_call(struct vu_backend *b, struct vu_msg *msg, struct vu_ring *ring)
 {
-	replace_vring_fd(&ring->call_fd, msg);
+	replace_vring_fd(b, &ring->call_fd, msg);
 	return 0;
 }
 
 static int set_vring_err(struct vu_backend *b, struct vu_msg *msg, struct vu_ring *ring)
 {
-	replace_vring_fd(&ring->err_fd, msg);
+	replace_vring_fd(b, &ring->err_fd, msg);
 	return 0;
 }
 
 /* Messages go through it, and an eventfd carries only a number. */
 static int check_req_fd(struct vu_backend *b, struct vu_msg *msg, struct vu_ring *ring)
 {
-	return is_unix_socket(msg->fds[0]) ? 0 : -EBADF;
+	return is_unix_socket(b, msg->fds[0]) ? 0 : -EBADF;
 }
 
 static int set_backend_req_fd(struct vu_backend *b, struct vu_msg *msg, struct vu_ring *ring)
 {
-	fd_close(&b->req_fd);
+	vu_close_event(b, &b->req_fd);
 	b->req_fd = vu_msg_take_fd(msg, 0);
 	return 0;
 }

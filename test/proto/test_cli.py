@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The command line of uvhostd, and how it starts, waits and ends: what an operator meets."""
 
+import contextlib
 import ctypes
 import grp
 import json
@@ -450,6 +451,29 @@ def test_unread_counters(tmp_path):
         daemon.proc.wait(SECONDS)
         _, err = daemon.end()
         assert "nobody reads" in err
+
+
+def test_unread_log(tmp_path):
+    """Nobody reads standard error either: what a front end has written there is lost, and nobody waits."""
+    path = tmp_path / "s"
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writer, 4096 * b"x")
+    os.set_blocking(writer, True)
+    proc = subprocess.Popen([UVHOSTD, f"--socket-path={path}", "--port=loop:"], stderr=writer)
+    try:
+        sock = connect(path)
+        for _ in range(10):
+            sock.sendall(struct.pack("<IIIII", 8, 1, 8, 0, 3))  # SET_VRING_NUM 3
+            assert features(sock)
+        proc.send_signal(signal.SIGTERM)
+        assert proc.wait(SECONDS) == 0
+    finally:
+        proc.kill()
+        os.close(reader)
+        os.close(writer)
 
 
 @pytest.mark.parametrize("offload, missing", [

@@ -155,7 +155,7 @@ static inline void env_free(struct env *e)
 	if (vq_running(&e->dev))
 		vq_stop(&e->dev);
 	drvq_fini(&e->drv);
-	mem_free(e->mem);
+	mem_free(e->mem, NULL);
 	munmap(e->file, FILE_LEN);
 	close(e->fd);
 	free(e);

@@ -92,7 +92,7 @@ static int try_one(struct mem_region_cfg r, unsigned flags)
 	int ret = mem_new(&mem, &r, 1, flags, "test");
 
 	assert_int_equal(ret == 0, mem != NULL);
-	mem_free(mem);
+	mem_free(mem, NULL);
 	return ret;
 }
 
@@ -103,7 +103,7 @@ static int try_two(struct mem_region_cfg a, struct mem_region_cfg b)
 	int ret = mem_new(&mem, both, 2, 0, "test");
 
 	assert_int_equal(ret == 0, mem != NULL);
-	mem_free(mem);
+	mem_free(mem, NULL);
 	return ret;
 }
 
@@ -126,7 +126,7 @@ static void test_refuses_places(void **state)
 	assert_int_equal(mem_new(&mem, many, 0, 0, "test"), -EINVAL);
 	assert_int_equal(mem_new(&mem, many, MEM_REGIONS_MAX + 1, 0, "test"), -EINVAL);
 	assert_int_equal(mem_new(&mem, many, MEM_REGIONS_MAX, 0, "test"), 0);
-	mem_free(mem);
+	mem_free(mem, NULL);
 	close(fd);
 }
 
@@ -212,8 +212,8 @@ static void test_all_or_nothing(void **state)
 	r[2] = region(2 * SIZE, 2 * SIZE, SIZE, 0, fd);
 	assert_int_equal(mem_new(&mem, r, 5, 0, "test"), 0);
 	assert_true(mapped() > 0);
-	mem_free(mem);
-	mem_free(NULL);
+	mem_free(mem, NULL);
+	mem_free(NULL, NULL);
 	assert_int_equal(mapped(), 0);
 	close(fds[0]);
 	close(fds[1]);
@@ -254,7 +254,7 @@ static void test_two_address_spaces(void **state)
 		assert_memory_equal(mem_at_uva(mem, (struct uva){ 0x700000000000 + at }, 8), &mark,
 				    8);
 	}
-	mem_free(mem);
+	mem_free(mem, NULL);
 	munmap(file, SIZE);
 	close(fd);
 }
@@ -291,7 +291,7 @@ static void test_not_found(void **state)
 	assert_int_equal(iov[0].iov_len, SIZE);
 	assert_int_equal(mem_pieces(mem, (struct gpa){ end - 1 }, 1, iov, 1), 1);
 	assert_int_equal(mem_pieces(mem, (struct gpa){ end - 1 }, 1, iov, 0), -E2BIG);
-	mem_free(mem);
+	mem_free(mem, NULL);
 	close(fd);
 }
 
@@ -352,7 +352,7 @@ static void test_across_regions(void **state)
 		munmap(files[i], 4 * PAGE);
 		close(r[ARRAY_SIZE(sizes) - 1 - i].fd);
 	}
-	mem_free(mem);
+	mem_free(mem, NULL);
 }
 
 /* The end of the address space does not adjoin its beginning. */
@@ -369,7 +369,7 @@ static void test_no_wrap(void **state)
 	assert_int_equal(mem_new(&mem, r, 2, 0, "test"), 0);
 	assert_int_equal(mem_pieces(mem, (struct gpa){ -PAGE }, PAGE, iov, 2), 1);
 	assert_int_equal(mem_pieces(mem, (struct gpa){ -PAGE }, PAGE + 1, iov, 2), -EFAULT);
-	mem_free(mem);
+	mem_free(mem, NULL);
 	close(fd);
 }
 
@@ -388,7 +388,7 @@ static void test_large_sparse(void **state)
 	assert_int_equal(fstat(fd, &st), 0);
 	assert_int_equal(st.st_blocks, 0);
 	memset(mem_at_uva(mem, (struct uva){ size - 8 }, 8), 1, 8);
-	mem_free(mem);
+	mem_free(mem, NULL);
 	close(fd);
 }
 
@@ -433,14 +433,14 @@ static void test_truncated(void **state)
 	assert_int_equal(base[PAGE], 0);
 	assert_false(mem_broken(other));
 	assert_int_equal(other_base[SIZE - 1], 2);
-	mem_free(mem);
+	mem_free(mem, NULL);
 	/* A new table of the same file begins whole. */
 	assert_int_equal(ftruncate(fd, SIZE), 0);
 	mem = table_of(fd, SIZE, &base);
 	assert_false(mem_broken(mem));
 	assert_int_equal(base[PAGE], 1);
-	mem_free(mem);
-	mem_free(other);
+	mem_free(mem, NULL);
+	mem_free(other, NULL);
 	close(fd);
 	close(other_fd);
 }
@@ -468,7 +468,7 @@ static void test_truncated_write(void **state)
 	assert_true(mem_broken(mem));
 	/* The other region is untouched. */
 	assert_int_equal(low[0], 1);
-	mem_free(mem);
+	mem_free(mem, NULL);
 	close(fd);
 }
 
@@ -508,7 +508,7 @@ static void test_truncated_threads(void **state)
 		assert_int_equal(f.sum, 0);
 		assert_true(mem_broken(mem));
 		pthread_barrier_destroy(&f.start);
-		mem_free(mem);
+		mem_free(mem, NULL);
 		close(fd);
 	}
 }
@@ -546,12 +546,12 @@ static void test_truncated_while_tables_change(void **state)
 
 		base[i % SIZE] = 1;
 		assert_false(mem_broken(good));
-		mem_free(good);
+		mem_free(good, NULL);
 	}
 	pthread_join(thread, NULL);
 	assert_false(again.failed);
 	assert_true(mem_broken(mem));
-	mem_free(mem);
+	mem_free(mem, NULL);
 	close(fd);
 	close(good_fd);
 }
@@ -584,7 +584,7 @@ static void test_truncated_huge(void **state)
 	assert_int_equal(*(volatile char *)(base + huge - 1), 0);
 	assert_true(mem_broken(mem));
 	base[0] = 1;
-	mem_free(mem);
+	mem_free(mem, NULL);
 	/* All of it was unmapped: what is left of our file is the probe. */
 	assert_int_equal(mapped(), 1);
 	munmap(probe, 2 * huge);
@@ -631,7 +631,7 @@ static void fault_behind(void)
 	char *base;
 
 	/* The table is gone, so its range is nobody's any more. */
-	mem_free(table_of(fd, SIZE, &base));
+	mem_free(table_of(fd, SIZE, &base), NULL);
 	if (map_over(base, fd, SIZE) == 0 && ftruncate(fd, 0) == 0)
 		(void)*(volatile char *)base;
 }

@@ -432,7 +432,7 @@ static void test_chain_too_large(void **state)
 	r[6] = (struct mem_region_cfg){ { A_GPA }, { A_UVA }, A_SIZE, A_OFF, e->fd };
 	assert_int_equal(mem_new(&small, r, 7, 0, "test"), 0);
 	vq_stop(&e->dev);
-	mem_free(e->mem);
+	mem_free(e->mem, NULL);
 	e->mem = small;
 	assert_int_equal(env_start(e, 0), 0);
 	for (unsigned i = 0; i < 1024; i++)
@@ -656,7 +656,7 @@ static void test_large_sums(void **state)
 
 	assert_int_equal(ftruncate(fd, (off_t)large), 0);
 	vq_stop(&e->dev);
-	mem_free(e->mem);
+	mem_free(e->mem, NULL);
 	assert_int_equal(mem_new(&e->mem, r, 2, 0, "test"), 0);
 	assert_int_equal(env_start(e, 0), 0);
 	for (unsigned write = 0; write <= VRING_DESC_F_WRITE; write += VRING_DESC_F_WRITE) {
