@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/util.h"
+#include "commands.h"
 #include "wire/virtio_net.h"
 #include "wire/virtio_ring.h"
 

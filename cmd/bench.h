@@ -52,7 +52,4 @@ struct bench_result {
 /* 0, or -errno with *@what: what went wrong. */
 int bench_run(const struct bench_cfg *cfg, struct bench_result *res, const char **what);
 
-/* The subcommand; its exit status. */
-int bench_main(int argc, char **argv);
-
 #endif

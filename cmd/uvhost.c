@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/util.h"
-#include "bench.h"
+#include "commands.h"
 #include "uvhost/driver.h"
 
 #define PROGRAM "uvhost"
@@ -14,6 +14,7 @@ static const struct {
 	int (*run)(int argc, char **argv);
 } commands[] = {
 	{ "bench", "load a back end with checked frames, and measure", bench_main },
+	{ "nic", "a Linux interface that a back end is behind", nic_main },
 };
 
 static void print_help(FILE *to)

@@ -33,11 +33,53 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/util.h"
+#include "port/offload.h"
 
 #define BACKOFF_MIN_NS (100 * NSEC_PER_MSEC)
 #define BACKOFF_MAX_NS (5 * NSEC_PER_SEC)
 
 #define HINTS_MAX 16 /* messages read at a time: the control thread has other work */
+
+/* ---- offloads ---- */
+
+/* What the guest may be given is what we may receive. Bits that lack their base are not set: the
+ * kernel refuses them. */
+static unsigned tun_bits(unsigned offloads)
+{
+	unsigned bits = 0;
+
+	offloads = offload_sane(offloads);
+	if (offloads & PORT_GUEST_CSUM)
+		bits |= TUN_F_CSUM;
+	if (offloads & PORT_GUEST_TSO4)
+		bits |= TUN_F_TSO4;
+	if (offloads & PORT_GUEST_TSO6)
+		bits |= TUN_F_TSO6;
+	if (offloads & PORT_GUEST_ECN)
+		bits |= TUN_F_TSO_ECN;
+	return bits;
+}
+
+/* The offloads that the kernel offers; leaves all of them off. */
+static unsigned probe_caps(int fd)
+{
+	static const unsigned steps[] = {
+		PORT_GUEST_CSUM,
+		PORT_GUEST_CSUM | PORT_GUEST_TSO4,
+		PORT_GUEST_CSUM | PORT_GUEST_TSO6,
+		PORT_GUEST_CSUM | PORT_GUEST_TSO4 | PORT_GUEST_ECN,
+	};
+	/* With a header, a tap takes whatever the stack behind it can do itself. */
+	unsigned caps = PORT_HOST_CSUM | PORT_HOST_TSO4 | PORT_HOST_TSO6 | PORT_HOST_ECN;
+
+	for (unsigned i = 0; i < ARRAY_SIZE(steps); i++) {
+		if (tap_if_set_offload(fd, tun_bits(steps[i])) == 0)
+			caps |= steps[i];
+	}
+	tap_if_set_offload(fd, 0);
+	return caps;
+}
 
 /* ---- hints ---- */
 
@@ -186,7 +228,7 @@ static void uncreate(struct tap_link *l)
 static int attach(struct tap_link *l)
 {
 	bool persistent;
-	int rc = tap_if_attach(l->fd, l->ifname, &persistent);
+	int rc = tap_if_attach(l->fd, l->ifname, false, &persistent);
 
 	if (rc < 0)
 		return rc;
@@ -196,7 +238,7 @@ static int attach(struct tap_link *l)
 	}
 	if (persistent)
 		l->origin = TAP_FOUND;
-	rc = tap_if_setup(l->fd, l->offloads);
+	rc = tap_if_setup(l->fd, tun_bits(l->offloads));
 	if (rc < 0)
 		return rc;
 	l->index = tap_if_index(l->notice_fd, l->ifname);
@@ -286,7 +328,7 @@ static int open_name(struct tap_link *l, const char *name, const char **err)
 	}
 	l->fd = rc = tap_if_open();
 	if (rc >= 0)
-		rc = tap_if_attach(l->fd, l->ifname, &persistent);
+		rc = tap_if_attach(l->fd, l->ifname, false, &persistent);
 	if (rc < 0) {
 		*err = tap_if_advice(rc, l->notice_fd, l->ifname);
 		return rc;
@@ -359,7 +401,7 @@ int tap_link_open(struct tap_link *l, const char *args, const char *device, stru
 	rc = tap_if_setup(l->fd, 0);
 	if (rc < 0)
 		goto err_fds;
-	l->caps = tap_if_probe(l->fd);
+	l->caps = probe_caps(l->fd);
 	*err = "tap: out of memory";
 	rc = watch(l);
 	if (rc < 0)
@@ -389,7 +431,7 @@ int tap_link_set_offload(struct tap_link *l, unsigned offloads)
 	if ((offloads & ~l->caps) != 0)
 		return -EOPNOTSUPP;
 	if (l->attached)
-		rc = tap_if_set_offload(l->fd, offloads);
+		rc = tap_if_set_offload(l->fd, tun_bits(offloads));
 	/* One that has gone, seen or not yet, gets them when it comes back. */
 	if (rc == 0 || rc == -EBADFD)
 		l->offloads = offloads;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A tap in three files: tap_if.c has the calls that make and set up an interface, tap_link.c watches
- * over its life in the control thread, tap.c moves frames in the worker's thread.
+ * A tap in two files: tap_link.c watches over its life in the control thread, tap.c moves frames in the
+ * worker's thread. The calls on the interface are in tap/tap_if.h.
  */
 #ifndef UVHOST_PORT_TAP_PRIV_H
 #define UVHOST_PORT_TAP_PRIV_H
@@ -11,30 +11,7 @@
 
 #include "base/log.h"
 #include "port/port_priv.h"
-
-/* ---- tap_if.c: control thread, since these calls may wait for the kernel's network lock ---- */
-
-/* A descriptor that has no interface yet, or -errno. */
-int tap_if_open(void);
-/* Gives @fd the interface @name, which is created unless it exists. *@persistent: it existed. */
-int tap_if_attach(int fd, const char *name, bool *persistent);
-/* Checks an inherited descriptor: NULL, or why it cannot be used. */
-const char *tap_if_check(int fd);
-/* Sets header size, byte order and exactly these offloads. */
-int tap_if_setup(int fd, unsigned offloads);
-int tap_if_set_offload(int fd, unsigned offloads);
-/* The offloads that the kernel offers; leaves all of them off. */
-unsigned tap_if_probe(int fd);
-/* Has @fd an interface at this moment? */
-bool tap_if_attached(int fd);
-/* Is its interface up, or nowhere to be seen from the network namespace of the socket @sock? */
-bool tap_if_up(int fd, int sock);
-/* Its index, 0 when there is none of that name. */
-int tap_if_index(int sock, const char *name);
-/* Can an interface have this name? */
-bool tap_if_name_ok(const char *name);
-/* What to do about a failed tap_if_open() or tap_if_attach(). */
-const char *tap_if_advice(int err, int sock, const char *name);
+#include "tap/tap_if.h"
 
 /* ---- tap_link.c ---- */
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /* The calls that make, set up and look at a tap interface. */
-#include "port/tap_priv.h"
-#include "port/offload.h"
+#include "tap/tap_if.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,6 +9,7 @@
 #include <sys/ioctl.h>
 
 #include "base/util.h"
+#include "wire/virtio_net.h"
 
 int tap_if_open(void)
 {
@@ -26,9 +26,10 @@ static int get_if(int fd, struct ifreq *ifr)
 	return ioctl(fd, TUNGETIFF, ifr) < 0 ? -errno : 0;
 }
 
-int tap_if_attach(int fd, const char *name, bool *persistent)
+int tap_if_attach(int fd, const char *name, bool multi_queue, bool *persistent)
 {
-	struct ifreq ifr = { .ifr_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR };
+	struct ifreq ifr = { .ifr_flags = (short)(IFF_TAP | IFF_NO_PI | IFF_VNET_HDR |
+						  (multi_queue ? IFF_MULTI_QUEUE : 0)) };
 	int rc;
 
 	strncpy(ifr.ifr_name, name, sizeof(ifr.ifr_name) - 1);
@@ -61,55 +62,18 @@ const char *tap_if_check(int fd)
 	return NULL;
 }
 
-/* What the guest may be given is what we may receive. Bits that lack their base are not set: the
- * kernel refuses them. */
-static unsigned long tun_bits(unsigned offloads)
+int tap_if_set_offload(int fd, unsigned tun_f)
 {
-	unsigned long bits = 0;
-
-	offloads = offload_sane(offloads);
-	if (offloads & PORT_GUEST_CSUM)
-		bits |= TUN_F_CSUM;
-	if (offloads & PORT_GUEST_TSO4)
-		bits |= TUN_F_TSO4;
-	if (offloads & PORT_GUEST_TSO6)
-		bits |= TUN_F_TSO6;
-	if (offloads & PORT_GUEST_ECN)
-		bits |= TUN_F_TSO_ECN;
-	return bits;
+	return ioctl(fd, TUNSETOFFLOAD, (unsigned long)tun_f) < 0 ? -errno : 0;
 }
 
-int tap_if_set_offload(int fd, unsigned offloads)
-{
-	return ioctl(fd, TUNSETOFFLOAD, tun_bits(offloads)) < 0 ? -errno : 0;
-}
-
-int tap_if_setup(int fd, unsigned offloads)
+int tap_if_setup(int fd, unsigned tun_f)
 {
 	static const int header_len = VIRTIO_NET_HDR_LEN, one = 1;
 
 	if (ioctl(fd, TUNSETVNETHDRSZ, &header_len) < 0 || ioctl(fd, TUNSETVNETLE, &one) < 0)
 		return -errno;
-	return tap_if_set_offload(fd, offloads);
-}
-
-unsigned tap_if_probe(int fd)
-{
-	static const unsigned steps[] = {
-		PORT_GUEST_CSUM,
-		PORT_GUEST_CSUM | PORT_GUEST_TSO4,
-		PORT_GUEST_CSUM | PORT_GUEST_TSO6,
-		PORT_GUEST_CSUM | PORT_GUEST_TSO4 | PORT_GUEST_ECN,
-	};
-	/* With a header, a tap takes whatever the stack behind it can do itself. */
-	unsigned caps = PORT_HOST_CSUM | PORT_HOST_TSO4 | PORT_HOST_TSO6 | PORT_HOST_ECN;
-
-	for (unsigned i = 0; i < ARRAY_SIZE(steps); i++) {
-		if (tap_if_set_offload(fd, steps[i]) == 0)
-			caps |= steps[i];
-	}
-	tap_if_set_offload(fd, 0);
-	return caps;
+	return tap_if_set_offload(fd, tun_f);
 }
 
 bool tap_if_attached(int fd)
