@@ -9,6 +9,8 @@ import subprocess
 
 import report
 
+ABOUT = "ways to receive from a tap: slots, direct, and the alternative"
+
 BINARY = report.ROOT / "build" / "bench" / "rx_modes"
 
 

@@ -18,6 +18,8 @@ import report
 import uml
 import uml_throughput as bench
 
+ABOUT = "what bounds that guest: its system calls, by block size and by frame"
+
 CALLS = {
     "guest": ("ptrace", "wait4", "epoll_wait", "rt_sigreturn", "read", "write"),
     "daemon": ("io_uring_enter", "readv", "writev", "epoll_pwait2", "sendto", "write"),

@@ -24,6 +24,8 @@ import time
 import report
 import uml
 
+ABOUT = "a User-mode Linux guest: TCP, UDP, ping; io_uring, plain, the guest's own tap"
+
 # The host's default may pace (BBR); the guest's kernel has but this one.
 CONGESTION = "cubic"
 CLOCK_TICK = os.sysconf("SC_CLK_TCK")

@@ -43,8 +43,8 @@ static bool parse_num(const char *s, double min, double max, double *v)
 
 	*v = strtod(s, &end);
 	/* Millions and thousands of frames are easier to read so. */
-	if (*end == 'k' || *end == 'M') {
-		*v *= *end == 'k' ? 1e3 : 1e6;
+	if (*end == 'k' || *end == 'M' || *end == 'G') {
+		*v *= *end == 'k' ? 1e3 : *end == 'M' ? 1e6 : 1e9;
 		end++;
 	}
 	return end != s && *end == '\0' && *v >= min && *v <= max;
@@ -136,6 +136,16 @@ static const char *set_ring(struct bench_options *o, const char *value)
 	return err == NULL && (o->cfg.ring & (o->cfg.ring - 1)) != 0 ? wants : err;
 }
 
+static const char *set_memory(struct bench_options *o, const char *value)
+{
+	double v;
+
+	if (!parse_num(value, 0, 1e15, &v))
+		return "bytes, like 64G";
+	o->cfg.memory = (size_t)v;
+	return NULL;
+}
+
 static const char *set_wait(struct bench_options *o, const char *value)
 {
 	o->cfg.sleep = strcmp(value, "sleep") == 0;
@@ -202,6 +212,7 @@ static const struct bench_option table[] = {
 	{ "queues", "N", "queue pairs (1)", set_queues },
 	{ "ring", "N", "entries of each ring (256)", set_ring },
 	{ "features", "-NAME,...", "features to do without, see below", set_features },
+	{ "memory", "BYTES", "share so much more, as a large guest does (0)", set_memory },
 	{ "wait", "HOW", "poll: look all the time; sleep: until an interrupt (poll)", set_wait },
 	{ "json", NULL, "report as JSON", set_json },
 	{ "help", NULL, "print this", set_help },
@@ -327,6 +338,7 @@ static void print_json(const struct bench_cfg *c, const struct bench_result *r)
 				"features", (json_int_t)r->info.features);
 
 	json_object_set_new(all, "sent", json_integer((json_int_t)r->sent));
+	json_object_set_new(all, "setup_ns", json_integer((json_int_t)r->setup_ns));
 	json_object_set_new(all, "connections", json_integer((json_int_t)r->info.connections));
 	if (c->mode != BENCH_TX)
 		json_object_update_new(

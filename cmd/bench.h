@@ -32,13 +32,15 @@ struct bench_cfg {
 	uint64_t rate;  /* frames a second, 0: as many as go */
 	uint64_t count; /* frames in all, 0: until the time is over */
 	double seconds, warmup;
-	bool sleep; /* on interrupts, instead of looking all the time */
+	size_t memory; /* bytes to share besides */
+	bool sleep;    /* on interrupts, instead of looking all the time */
 	uint64_t leave_out;
 };
 
 /* Between warm-up and end, except where it says otherwise. */
 struct bench_result {
 	double seconds;
+	uint64_t setup_ns;  /* from nothing to the first frame that is back */
 	uint64_t tx_frames; /* that the back end has returned */
 	uint64_t rx_frames;
 	double backlog; /* transmit ring: mean share in use */

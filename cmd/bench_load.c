@@ -35,7 +35,7 @@ struct load {
 	struct uvhost_driver *d;
 	struct buffer **free_bufs; /* a stack */
 	unsigned buf_cnt, free_cnt;
-	uint64_t now, begun, looked;
+	uint64_t now, opened, first, begun, looked;
 	uint64_t sent, returned, received, damaged, other;
 	uint64_t seq[BENCH_FLOWS_MAX];
 	struct probe_track *tracks; /* one a flow */
@@ -217,6 +217,8 @@ static int move(struct load *l, uint64_t until, bool send)
 			busy |= receive_some(l);
 			busy |= send && send_some(l);
 		}
+		if (l->first == 0 && (l->cfg->mode == BENCH_TX ? l->returned : l->received) > 0)
+			l->first = clock_ns();
 		l->backlog_sum += l->buf_cnt - l->free_cnt;
 		l->backlog_cnt++;
 		if (!busy)
@@ -277,6 +279,7 @@ static int measure(struct load *l, struct bench_result *res)
 	after = count(l);
 	*res = (struct bench_result){
 		.seconds = (double)(clock_ns() - from) * 1e-9,
+		.setup_ns = l->first != 0 ? l->first - l->opened : 0,
 		.tx_frames = after.returned - before.returned,
 		.rx_frames = after.received - before.received,
 		.kicks = after.kicks - before.kicks,
@@ -333,7 +336,7 @@ static int prepare(struct load *l)
 int bench_run(const struct bench_cfg *cfg, struct bench_result *res, const char **what)
 {
 	struct uvhost_driver_cfg dc = UVHOST_DRIVER_CFG;
-	struct load l = { .cfg = cfg };
+	struct load l = { .cfg = cfg, .opened = clock_ns() };
 	int rc;
 
 	dc.socket_path = cfg->socket_path;
@@ -342,7 +345,8 @@ int bench_run(const struct bench_cfg *cfg, struct bench_result *res, const char 
 	dc.rx_size = dc.tx_size = cfg->ring;
 	dc.leave_out = cfg->leave_out;
 	/* Each allocation is rounded up to a cache line. */
-	dc.pool_len = (size_t)cfg->ring * cfg->queues * (sizeof(struct buffer) + cfg->size + 64);
+	dc.pool_len = cfg->memory +
+		      (size_t)cfg->ring * cfg->queues * (sizeof(struct buffer) + cfg->size + 64);
 	*what = "cannot make a driver";
 	rc = uvhost_driver_open(&l.d, &dc);
 	if (rc < 0)
