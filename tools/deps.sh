@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause
 # Install the Debian packages that a purpose needs, and nothing when they are all there.
-# Usage: tools/deps.sh PURPOSE...    PURPOSE: build, demo, test, bench, kernel
+# Usage: tools/deps.sh PURPOSE...    PURPOSE: build, demo, test, bench, peers, kernel
 set -euo pipefail
 
 # purpose   packages of Debian 12; '+other' stands for the row of another purpose
@@ -13,7 +13,8 @@ test     +build +guest libcmocka-dev python3 python3-pytest git strace valgrind
 test     clang libclang-rt-14-dev clang-tidy clang-format cppcheck
 guest    user-mode-linux qemu-system-x86 busybox-static cpio kmod
 guest    iproute2 iputils-ping iperf3 ethtool
-bench    +demo strace valgrind python3-pytest linux-perf
+bench    +demo strace valgrind python3-pytest linux-perf gnuplot-nox
+peers    +bench dpdk-dev openvswitch-switch-dpdk
 TABLE
 }
 
@@ -101,7 +102,7 @@ wanted=()
 kernel=false
 for purpose in "$@"; do
 	case $purpose in
-	build | demo | bench) ;;
+	build | demo | bench | peers) ;;
 	test) kernel=true ;;
 	kernel)
 		kernel=true

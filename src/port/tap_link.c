@@ -39,6 +39,9 @@
 #define BACKOFF_MIN_NS (100 * NSEC_PER_MSEC)
 #define BACKOFF_MAX_NS (5 * NSEC_PER_SEC)
 
+#define BUSY_NS      NSEC_PER_SEC
+#define BUSY_STEP_MS 10
+
 #define HINTS_MAX 16 /* messages read at a time: the control thread has other work */
 
 /* ---- offloads ---- */
@@ -302,6 +305,18 @@ static const struct work_ops link_ops = { .prepare = link_prepare, .arm = link_a
 
 /* ---- opening and closing ---- */
 
+/* The kernel lets go of a killed process's io_uring, and of the tap in it, a while after that has ended. */
+static int attach_patiently(const struct tap_link *l, bool *persistent)
+{
+	uint64_t deadline = clock_ns() + BUSY_NS;
+	int rc;
+
+	while ((rc = tap_if_attach(l->fd, l->ifname, false, persistent)) == -EBUSY &&
+	       clock_ns() < deadline)
+		poll(NULL, 0, BUSY_STEP_MS);
+	return rc;
+}
+
 static int open_name(struct tap_link *l, const char *name, const char **err)
 {
 	size_t len = strcspn(name, ",");
@@ -328,7 +343,7 @@ static int open_name(struct tap_link *l, const char *name, const char **err)
 	}
 	l->fd = rc = tap_if_open();
 	if (rc >= 0)
-		rc = tap_if_attach(l->fd, l->ifname, false, &persistent);
+		rc = attach_patiently(l, &persistent);
 	if (rc < 0) {
 		*err = tap_if_advice(rc, l->notice_fd, l->ifname);
 		return rc;
