@@ -62,6 +62,7 @@ struct nic {
 	struct uvhost_driver *d;
 	struct pair pairs[QUEUES_MAX];
 	uint64_t connections; /* that the interface was set up for */
+	bool carrier;
 	int signal_fd, sock;
 	struct log_limit limit;
 };
@@ -234,6 +235,7 @@ static void set_carrier(struct nic *nic, bool on)
 {
 	unsigned carrier = on;
 
+	nic->carrier = on;
 	if (ioctl(nic->pairs[0].tap, TUNSETCARRIER, &carrier) < 0)
 		log_limited(&nic->limit, LOG_LEVEL_WARN, nic->ifname,
 			    "cannot set the carrier: error=%s", log_errname(-errno));
@@ -253,9 +255,10 @@ static bool follow(struct nic *nic)
 			take_over(nic, &info);
 		for (unsigned i = 0; i < nic->queues; i++)
 			tap_if_set_offload(nic->pairs[i].tap, tun_bits(info.features));
-		set_carrier(nic, info.link_up);
 		nic->connections = info.connections;
 	}
+	if (info.link_up != nic->carrier)
+		set_carrier(nic, info.link_up);
 	return info.connected;
 }
 
@@ -374,11 +377,9 @@ static void serve(struct nic *nic)
 		uvhost_driver_process(nic->d);
 		before = connected;
 		connected = follow(nic);
-		if (before && !connected) {
+		if (before && !connected)
 			log_limited(&nic->limit, LOG_LEVEL_INFO, nic->ifname,
 				    "the back end has left");
-			set_carrier(nic, false);
-		}
 		busy = move_frames(nic, connected);
 	}
 }

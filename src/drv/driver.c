@@ -109,6 +109,8 @@ static void meet(struct uvhost_driver *d, int fd)
 		rc = drv_session_enable(&d->session);
 	if (rc == 0)
 		rc = watch(d, fd, EPOLLIN | EPOLLRDHUP, &d->session);
+	if (rc == 0 && d->session.req_fd >= 0)
+		rc = watch(d, d->session.req_fd, EPOLLIN, &d->session.req_fd);
 	if (rc < 0) {
 		disconnect(d, rc);
 		return;
@@ -162,8 +164,13 @@ static void handle(struct uvhost_driver *d, const void *what)
 			try_connect(d);
 	} else if (what == &d->listen_fd) {
 		take_in(d);
+	} else if (what == &d->session.req_fd) {
+		int rc = d->connected ? drv_session_listen(&d->session) : 0;
+
+		if (rc < 0)
+			disconnect(d, rc);
 	} else if (what == &d->session) {
-		/* It has nothing to say, so this is the end of it. */
+		/* It has nothing to say here, so this is the end of it. */
 		if (d->connected)
 			disconnect(d, -ECONNRESET);
 	} else {
@@ -294,7 +301,7 @@ int uvhost_driver_open(struct uvhost_driver **out, const struct uvhost_driver_cf
 
 	if (d == NULL)
 		return -ENOMEM;
-	d->epoll_fd = d->timer_fd = d->listen_fd = d->session.fe.fd = -1;
+	d->epoll_fd = d->timer_fd = d->listen_fd = d->session.fe.fd = d->session.req_fd = -1;
 	d->retry_ns = RETRY_MIN_NS;
 	rc = take_cfg(d, cfg);
 	if (rc == 0)

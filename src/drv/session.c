@@ -5,7 +5,9 @@
 #include <assert.h>
 #include <endian.h>
 #include <errno.h>
+#include <sys/socket.h>
 
+#include "base/fd.h"
 #include "base/util.h"
 #include "wire/virtio_ring.h"
 
@@ -24,7 +26,7 @@ static_assert(UVHOST_DRIVER_FEATURES == (OFFLOADS | BIT(VIRTIO_NET_F_MTU) | BIT(
 
 #define PROTOCOL                                                                \
 	(BIT(VHOST_USER_PROTOCOL_F_MQ) | BIT(VHOST_USER_PROTOCOL_F_REPLY_ACK) | \
-	 BIT(VHOST_USER_PROTOCOL_F_CONFIG))
+	 BIT(VHOST_USER_PROTOCOL_F_BACKEND_REQ) | BIT(VHOST_USER_PROTOCOL_F_CONFIG))
 
 static bool has_protocol(const struct drv_session *s, unsigned bit)
 {
@@ -95,6 +97,49 @@ static int share_memory(struct drv_session *s, const struct drv_mem *mem)
 	return vu_frontend_set_mem(&s->fe, regions, fds, mem->cnt);
 }
 
+/* Gives the back end a channel for messages of its own. */
+static int offer_channel(struct drv_session *s)
+{
+	const struct vhost_user_hdr hdr = { .request = VHOST_USER_SET_BACKEND_REQ_FD };
+	int fds[2], rc;
+
+	if (!has_protocol(s, VHOST_USER_PROTOCOL_F_BACKEND_REQ))
+		return 0;
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) < 0)
+		return -errno;
+	s->req_fd = fds[0];
+	vu_channel_init(&s->req, fds[0], NULL);
+	rc = vu_frontend_request(&s->fe, &hdr, NULL, &fds[1], 1);
+	fd_close(&fds[1]);
+	return rc;
+}
+
+int drv_session_listen(struct drv_session *s)
+{
+	int rc;
+
+	while ((rc = vu_channel_recv(&s->req)) > 0) {
+		struct vhost_user_hdr hdr = s->req.in.hdr;
+		uint64_t status = 0;
+
+		vu_msg_close(&s->req.in);
+		if (hdr.request == VHOST_USER_BACKEND_CONFIG_CHANGE_MSG)
+			rc = get_config(s);
+		else
+			status = EOPNOTSUPP;
+		if (rc < 0)
+			return rc;
+		if ((hdr.flags & VHOST_USER_FLAG_NEED_REPLY) == 0)
+			continue;
+		hdr.flags = VHOST_USER_VERSION | VHOST_USER_FLAG_REPLY;
+		hdr.size = sizeof(status);
+		rc = vu_channel_send(&s->req, &hdr, &status, NULL, 0);
+		if (rc < 0)
+			return rc;
+	}
+	return rc;
+}
+
 int drv_session_open(struct drv_session *s, uint64_t wanted, unsigned pairs,
 		     const struct drv_mem *mem)
 {
@@ -104,6 +149,8 @@ int drv_session_open(struct drv_session *s, uint64_t wanted, unsigned pairs,
 		rc = get_config(s);
 	if (rc == 0)
 		rc = set_features(s);
+	if (rc == 0)
+		rc = offer_channel(s);
 	if (rc == 0)
 		rc = share_memory(s, mem);
 	return rc;
@@ -144,4 +191,7 @@ int drv_session_enable(struct drv_session *s)
 void drv_session_close(struct drv_session *s)
 {
 	vu_frontend_close(&s->fe);
+	if (s->req_fd >= 0)
+		vu_channel_reset(&s->req);
+	fd_close(&s->req_fd);
 }

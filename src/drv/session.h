@@ -22,12 +22,16 @@ struct drv_session {
 	uint64_t features;     /* acked */
 	unsigned pairs;        /* that the back end has, at most those asked for */
 	struct virtio_net_config config;
+	int req_fd; /* the back end's own messages come here; -1: it has none */
+	struct vu_channel req;
 };
 
 /* Negotiates: features among @wanted, at most @pairs; shares the memory. The socket is fe->fd. 0;
  * -ETIMEDOUT, -ECONNRESET, -EPROTO, -EREMOTEIO as vu_frontend_request(). */
 int drv_session_open(struct drv_session *s, uint64_t wanted, unsigned pairs,
 		     const struct drv_mem *mem);
+/* Takes what the back end has to say by itself: that the configuration has changed. 0 or -errno. */
+int drv_session_listen(struct drv_session *s);
 /* Hands ring number @idx over; it is started already. */
 int drv_session_ring(struct drv_session *s, unsigned idx, const struct drv_ring *r);
 /* All rings are handed over: frames may pass. */

@@ -179,12 +179,17 @@ def test_offloads(tmp_path, namespaces, tap, offload):
         exchange(tmp_path, namespaces, 1 << 20)
 
 
+def files(process):
+    return len(os.listdir(f"/proc/{process.proc.pid}/fd"))
+
+
 @pytest.mark.parametrize("busy", [False, True])
 def test_restarts(tmp_path, namespaces, tap, busy):
     """The back end is killed five times: the carrier goes, comes, and traffic is back at once."""
     path = tmp_path / "s"
     with Process(UVHOST, "nic", "--socket-path", path, "--tap=vm0", net=namespaces) as nic:
         wait_for("the interface", lambda: "vm0" in sh("ip -br link", namespaces))
+        fds = files(nic)
         if busy:
             sh(f"ip addr add {GUEST}/24 dev vm0; ip link set vm0 up", namespaces)
         with Process(*(["ping", "-q", "-f", HOST] if busy else ["sleep", "60"]), net=namespaces,
@@ -197,10 +202,22 @@ def test_restarts(tmp_path, namespaces, tap, busy):
                     wait_for("a carrier", lambda: has_carrier(namespaces))
                     answers(namespaces)
                     assert time.monotonic() - start < (1.5 if SECONDS == 15 else 20)
-                    fds = len(os.listdir(f"/proc/{nic.proc.pid}/fd"))
                     back_end.kill()
                 wait_for("no carrier", lambda: not has_carrier(namespaces))
-                assert len(os.listdir(f"/proc/{nic.proc.pid}/fd")) == fds - 1
+                wait_for("as few descriptors as before", lambda: fds == files(nic))
+
+
+def test_link(tmp_path, namespaces, tap):
+    """The carrier follows the back end's link."""
+    path = tmp_path / "s"
+    with daemon(path), Process(UVHOST, "nic", "--socket-path", path, "--tap=vm0", net=namespaces):
+        set_up(namespaces)
+        for _ in range(3):
+            sh("ip link set sw0 down")
+            wait_for("no carrier", lambda: not has_carrier(namespaces))
+            sh("ip link set sw0 up")
+            wait_for("a carrier", lambda: has_carrier(namespaces))
+        answers(namespaces)
 
 
 def test_listen(tmp_path, namespaces, tap):
