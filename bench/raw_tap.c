@@ -61,7 +61,10 @@ static int open_tap(const char *name)
 	int fd = open("/dev/net/tun", O_RDWR | O_NONBLOCK | O_CLOEXEC), len = HDR_LEN;
 
 	strncpy(ifr.ifr_name, name, sizeof(ifr.ifr_name) - 1);
-	if (fd < 0 || ioctl(fd, TUNSETIFF, &ifr) < 0 || ioctl(fd, TUNSETVNETHDRSZ, &len) < 0)
+	/* The kernel lets go of a ring, and of the tap in it, after its process has ended. */
+	for (int i = 0; i < 100 && ioctl(fd, TUNSETIFF, &ifr) < 0 && errno == EBUSY; i++)
+		usleep(10000);
+	if (fd < 0 || ioctl(fd, TUNSETVNETHDRSZ, &len) < 0)
 		die(name);
 	return fd;
 }

@@ -214,13 +214,14 @@ static int move(struct load *l, uint64_t until, bool send)
 		for (unsigned i = 0; i < l->cfg->queues; i++) {
 			l->q = uvhost_driver_queue(l->d, i);
 			busy |= take_back(l);
+			/* What the back end has not got to, before it gets more. */
+			l->backlog_sum += l->buf_cnt - l->free_cnt;
+			l->backlog_cnt++;
 			busy |= receive_some(l);
 			busy |= send && send_some(l);
 		}
 		if (l->first == 0 && (l->cfg->mode == BENCH_TX ? l->returned : l->received) > 0)
 			l->first = clock_ns();
-		l->backlog_sum += l->buf_cnt - l->free_cnt;
-		l->backlog_cnt++;
 		if (!busy)
 			rc = rest(l, until);
 	}
@@ -285,7 +286,7 @@ static int measure(struct load *l, struct bench_result *res)
 		.kicks = after.kicks - before.kicks,
 		.interrupts = after.interrupts - before.interrupts,
 		.backlog = (double)l->backlog_sum / (double)(l->backlog_cnt + !l->backlog_cnt) /
-			   l->cfg->ring / l->cfg->queues,
+			   l->buf_cnt,
 		.rtt = *l->rtt,
 	};
 	if (rc == 0 && l->cfg->mode != BENCH_RX)
