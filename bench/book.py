@@ -96,7 +96,7 @@ class Book:
             return
         rows = []
         for bar in bars:
-            limit = bar["least"] if bar["least"] is not None else bar["most"]
+            limit = (bar["least"] if bar["least"] is not None else bar["most"]) or 1
             rows.append(f'"{bar["what"]}" ' + " ".join(
                 f"{bar['value'][key] / limit:.4f}" for key in ("median", "low", "high")))
         script = f"""
