@@ -13,6 +13,7 @@
 
 #include "base/util.h"
 #include "commands.h"
+#include "tap/tap_if.h"
 #include "wire/virtio_net.h"
 #include "wire/virtio_ring.h"
 
@@ -65,6 +66,12 @@ static const char *set_path(struct bench_options *o, const char *value)
 {
 	o->cfg.socket_path = value;
 	return NULL;
+}
+
+static const char *set_vhost_net(struct bench_options *o, const char *value)
+{
+	o->cfg.kernel_tap = value;
+	return tap_if_name_ok(value) ? NULL : "the name of an interface";
 }
 
 static const char *set_listen(struct bench_options *o, const char *value)
@@ -199,6 +206,7 @@ static const char *set_help(struct bench_options *o, const char *value)
 
 static const struct bench_option table[] = {
 	{ "socket-path", "PATH", "socket of the back end", set_path },
+	{ "vhost-net", "TAP", "the kernel's vhost-net with this tap instead", set_vhost_net },
 	{ "listen", NULL, "make that socket and wait for the back end there", set_listen },
 	{ "size", "BYTES", "of a frame, without FCS (60)", set_size },
 	{ "time", "S", "seconds to measure (3)", set_time },
@@ -305,8 +313,8 @@ static int parse(struct bench_options *o, int argc, char **argv)
 		return complain("say one mode: tx, rx, loop or rr");
 	if (take_mode(o, argv[optind]) < 0)
 		return -EINVAL;
-	if (o->cfg.socket_path == NULL)
-		return complain("say where the back end is: --socket-path");
+	if ((o->cfg.socket_path == NULL) == (o->cfg.kernel_tap == NULL))
+		return complain("say where the back end is: --socket-path, or --vhost-net");
 	fill_in(&o->cfg);
 	return 0;
 }
@@ -391,7 +399,8 @@ int bench_main(int argc, char **argv)
 	}
 	rc = bench_run(&o.cfg, &r, &what);
 	if (rc < 0) {
-		fprintf(stderr, PROGRAM ": %s: %s: %s\n", o.cfg.socket_path, what,
+		fprintf(stderr, PROGRAM ": %s: %s: %s\n",
+			o.cfg.socket_path != NULL ? o.cfg.socket_path : o.cfg.kernel_tap, what,
 			strerrordesc_np(-rc));
 		return 1;
 	}

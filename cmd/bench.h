@@ -22,6 +22,7 @@ enum bench_mode { BENCH_TX, BENCH_RX, BENCH_LOOP, BENCH_RR };
 struct bench_cfg {
 	enum bench_mode mode;
 	const char *socket_path;
+	const char *kernel_tap; /* or the kernel's vhost-net, with this tap behind it */
 	bool listen;
 	unsigned size;   /* bytes of a frame */
 	unsigned burst;  /* frames of a sending */

@@ -6,10 +6,12 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/probe_frame.h"
 #include "base/probe_track.h"
 #include "base/util.h"
 #include "bench.h"
+#include "tap/tap_if.h"
 
 #define BATCH      64
 #define PIECES     (4 * BATCH)
@@ -334,6 +336,22 @@ static int prepare(struct load *l)
 	return 0;
 }
 
+/* The kernel's vhost-net, and what is behind it. */
+static int open_tap(struct uvhost_driver_cfg *dc, const char *name)
+{
+	bool persistent;
+	int rc = tap_if_open();
+
+	if (rc < 0)
+		return rc;
+	dc->tap_fd = rc;
+	dc->vhost_net = "/dev/vhost-net";
+	rc = tap_if_attach(dc->tap_fd, name, false, &persistent);
+	if (rc < 0)
+		fd_close(&dc->tap_fd);
+	return rc;
+}
+
 int bench_run(const struct bench_cfg *cfg, struct bench_result *res, const char **what)
 {
 	struct uvhost_driver_cfg dc = UVHOST_DRIVER_CFG;
@@ -348,13 +366,21 @@ int bench_run(const struct bench_cfg *cfg, struct bench_result *res, const char 
 	/* Each allocation is rounded up to a cache line. */
 	dc.pool_len = cfg->memory +
 		      (size_t)cfg->ring * cfg->queues * (sizeof(struct buffer) + cfg->size + 64);
+	if (cfg->kernel_tap != NULL) {
+		*what = "cannot attach to the tap";
+		rc = open_tap(&dc, cfg->kernel_tap);
+		if (rc < 0)
+			return rc;
+	}
 	*what = "cannot make a driver";
 	rc = uvhost_driver_open(&l.d, &dc);
 	if (rc < 0)
-		return rc;
+		goto out;
 	rc = prepare(&l);
 	if (rc == 0) {
-		*what = "no back end is there, or not with so many queues";
+		*what = cfg->kernel_tap != NULL ?
+				"no /dev/vhost-net is to be had (modprobe vhost_net)" :
+				"no back end is there, or not with so many queues";
 		rc = await_back_end(&l);
 	}
 	if (rc == 0) {
@@ -366,5 +392,7 @@ int bench_run(const struct bench_cfg *cfg, struct bench_result *res, const char 
 	free(l.tracks);
 	free(l.flat);
 	free(l.rtt);
+out:
+	fd_close(&dc.tap_fd);
 	return rc;
 }

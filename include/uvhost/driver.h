@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * uvhost driver: a virtio-net driver in user space, for any vhost-user network back end.
+ * uvhost driver: a virtio-net driver in user space, for any vhost-user network back end, and for the
+ * kernel's vhost-net.
  *
  *	struct uvhost_driver_cfg cfg = UVHOST_DRIVER_CFG;
  *	struct uvhost_driver *d;
@@ -64,6 +65,10 @@ struct uvhost_driver_cfg {
 	const char *socket_path;
 	bool listen; /* the back end is the client: make the socket and wait for it there */
 	int fd;      /* a connected socket instead, taken over; -1: none. It cannot connect again */
+	/* Or the kernel's vhost-net ("/dev/vhost-net") with this tap behind it, which the caller has
+	 * opened with IFF_TAP, IFF_NO_PI and IFF_VNET_HDR and keeps; one queue pair. */
+	const char *vhost_net;
+	int tap_fd;
 
 	unsigned queue_pairs;      /* at most; the back end may have fewer. 0: 1 */
 	unsigned rx_size, tx_size; /* entries of each ring, a power of two up to 32768. 0: 256 */
@@ -81,9 +86,9 @@ struct uvhost_driver_cfg {
 	unsigned timeout_ms; /* for an answer of the back end. 0: 2000 */
 };
 
-#define UVHOST_DRIVER_CFG                                           \
-	{                                                           \
-		.size = sizeof(struct uvhost_driver_cfg), .fd = -1, \
+#define UVHOST_DRIVER_CFG                                                         \
+	{                                                                         \
+		.size = sizeof(struct uvhost_driver_cfg), .fd = -1, .tap_fd = -1, \
 	}
 
 /* What the driver can do: MRG_RXBUF, MAC, MTU, STATUS, MQ, the checksum and TCP segmentation in both

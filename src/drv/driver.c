@@ -13,6 +13,7 @@
 #include "base/fd.h"
 #include "base/unix_socket.h"
 #include "base/util.h"
+#include "drv/kernel.h"
 #include "drv/session.h"
 
 #define RETRY_MIN_NS (10 * NSEC_PER_MSEC)
@@ -27,9 +28,11 @@ struct uvhost_queue {
 struct uvhost_driver {
 	struct uvhost_driver_cfg cfg;
 	struct sockaddr_un addr;
+	struct drv_wish wish;
 	struct drv_mem mem;
 	struct uvhost_queue *pairs;
 	struct drv_session session;
+	struct drv_kernel kernel; /* in place of its socket */
 	int epoll_fd, timer_fd, listen_fd;
 	uint64_t retry_ns;
 	bool connected, over;
@@ -70,11 +73,18 @@ static void disconnect(struct uvhost_driver *d, int why)
 		drv_tx_stop(&d->pairs[i].tx);
 	}
 	drv_session_close(&d->session); /* leaves the epoll set by that */
+	drv_kernel_close(&d->kernel);
 	d->connected = false;
 	d->last_error = why;
-	d->over = d->cfg.socket_path == NULL;
+	d->over = d->cfg.fd >= 0;
 	if (!d->over)
 		retry_later(d);
+}
+
+static int hand_over(struct uvhost_driver *d, unsigned idx, const struct drv_ring *r)
+{
+	return d->cfg.vhost_net != NULL ? drv_kernel_ring(&d->kernel, idx, r) :
+					  drv_session_ring(&d->session, idx, r);
 }
 
 static int start_rings(struct uvhost_driver *d)
@@ -88,29 +98,16 @@ static int start_rings(struct uvhost_driver *d)
 		if (rc == 0)
 			rc = drv_tx_start(&p->tx, d->session.features);
 		if (rc == 0)
-			rc = drv_session_ring(&d->session, 2 * i, &p->rx.r);
+			rc = hand_over(d, 2 * i, &p->rx.r);
 		if (rc == 0)
-			rc = drv_session_ring(&d->session, 2 * i + 1, &p->tx.r);
+			rc = hand_over(d, 2 * i + 1, &p->tx.r);
 	}
 	return rc;
 }
 
-/* A socket is there. */
-static void meet(struct uvhost_driver *d, int fd)
+/* How an attempt to connect has ended. */
+static void settle(struct uvhost_driver *d, int rc)
 {
-	int rc;
-
-	vu_frontend_init(&d->session.fe, fd, (int)d->cfg.timeout_ms);
-	rc = drv_session_open(&d->session, UVHOST_DRIVER_FEATURES & ~d->cfg.leave_out,
-			      d->cfg.queue_pairs, &d->mem);
-	if (rc == 0)
-		rc = start_rings(d);
-	if (rc == 0)
-		rc = drv_session_enable(&d->session);
-	if (rc == 0)
-		rc = watch(d, fd, EPOLLIN | EPOLLRDHUP, &d->session);
-	if (rc == 0 && d->session.req_fd >= 0)
-		rc = watch(d, d->session.req_fd, EPOLLIN, &d->session.req_fd);
 	if (rc < 0) {
 		disconnect(d, rc);
 		return;
@@ -121,11 +118,47 @@ static void meet(struct uvhost_driver *d, int fd)
 	d->last_error = 0;
 }
 
+/* A socket is there. */
+static void meet(struct uvhost_driver *d, int fd)
+{
+	int rc;
+
+	vu_frontend_init(&d->session.fe, fd, (int)d->cfg.timeout_ms);
+	rc = drv_session_open(&d->session, &d->wish, &d->mem);
+	if (rc == 0)
+		rc = start_rings(d);
+	if (rc == 0)
+		rc = drv_session_enable(&d->session);
+	if (rc == 0)
+		rc = watch(d, fd, EPOLLIN | EPOLLRDHUP, &d->session);
+	if (rc == 0 && d->session.req_fd >= 0)
+		rc = watch(d, d->session.req_fd, EPOLLIN, &d->session.req_fd);
+	settle(d, rc);
+}
+
+static void meet_kernel(struct uvhost_driver *d)
+{
+	struct drv_session *s = &d->session;
+	int rc = drv_kernel_open(&d->kernel, d->cfg.vhost_net, &d->wish, &d->mem, &s->features);
+
+	s->pairs = 1;
+	if (rc == 0)
+		rc = start_rings(d);
+	if (rc == 0)
+		rc = drv_kernel_enable(&d->kernel);
+	settle(d, rc);
+}
+
 static void try_connect(struct uvhost_driver *d)
 {
 	struct vu_frontend fe;
-	int rc = vu_frontend_connect(&fe, d->addr.sun_path, 0);
+	int rc;
 
+	if (d->cfg.vhost_net != NULL) {
+		meet_kernel(d);
+		return;
+	}
+	rc = vu_frontend_connect(&fe, d->addr.sun_path, 0);
 	if (rc == 0) {
 		meet(d, fe.fd);
 	} else {
@@ -229,10 +262,14 @@ static int take_cfg(struct uvhost_driver *d, const struct uvhost_driver_cfg *cfg
 	whole = (c->leave_out >> VIRTIO_NET_F_MRG_RXBUF) & 1 && (c->leave_out & large) != large;
 	if (c->rx_buf == 0)
 		c->rx_buf = whole ? DRV_FRAME_MAX + VIRTIO_NET_HDR_LEN + 1 : 2048;
-	if ((c->socket_path == NULL) == (c->fd < 0) || c->queue_pairs > 128 ||
-	    !is_ring_size(c->rx_size) || !is_ring_size(c->tx_size) || c->rx_buf < 128 ||
-	    c->rx_buf > DRV_FRAME_MAX + VIRTIO_NET_HDR_LEN + 1)
+	if ((c->socket_path != NULL) + (c->fd >= 0) + (c->vhost_net != NULL) != 1 ||
+	    (c->vhost_net != NULL && (c->tap_fd < 0 || c->queue_pairs != 1)) ||
+	    c->queue_pairs > 128 || !is_ring_size(c->rx_size) || !is_ring_size(c->tx_size) ||
+	    c->rx_buf < 128 || c->rx_buf > DRV_FRAME_MAX + VIRTIO_NET_HDR_LEN + 1)
 		return -EINVAL;
+	d->wish = (struct drv_wish){ .features = UVHOST_DRIVER_FEATURES & ~c->leave_out,
+				     .pairs = c->queue_pairs,
+				     .rx_buf = c->rx_buf };
 	return c->socket_path != NULL ? unix_address(&d->addr, c->socket_path, &err) : 0;
 }
 
@@ -287,10 +324,10 @@ static int begin(struct uvhost_driver *d)
 		return rc;
 	if (d->cfg.listen)
 		return open_listener(d);
-	if (d->cfg.socket_path != NULL)
-		try_connect(d);
-	else
+	if (d->cfg.fd >= 0)
 		meet(d, d->cfg.fd);
+	else
+		try_connect(d);
 	return 0;
 }
 
@@ -301,9 +338,11 @@ int uvhost_driver_open(struct uvhost_driver **out, const struct uvhost_driver_cf
 
 	if (d == NULL)
 		return -ENOMEM;
-	d->epoll_fd = d->timer_fd = d->listen_fd = d->session.fe.fd = d->session.req_fd = -1;
+	d->epoll_fd = d->timer_fd = d->listen_fd = d->session.fe.fd = d->session.req_fd =
+		d->kernel.fd = -1;
 	d->retry_ns = RETRY_MIN_NS;
 	rc = take_cfg(d, cfg);
+	d->kernel.tap_fd = d->cfg.tap_fd;
 	if (rc == 0)
 		rc = begin(d);
 	if (rc < 0)
@@ -316,6 +355,7 @@ int uvhost_driver_open(struct uvhost_driver **out, const struct uvhost_driver_cf
 void uvhost_driver_close(struct uvhost_driver *d)
 {
 	drv_session_close(&d->session);
+	drv_kernel_close(&d->kernel);
 	for (unsigned i = 0; d->pairs != NULL && i < d->cfg.queue_pairs; i++) {
 		drv_rx_fini(&d->pairs[i].rx);
 		drv_tx_fini(&d->pairs[i].tx);
@@ -348,6 +388,9 @@ void uvhost_driver_info(const struct uvhost_driver *d, struct uvhost_driver_info
 	info->connected = true;
 	info->features = s->features;
 	info->queue_pairs = s->pairs;
+	info->link_up = true;
+	if (d->cfg.vhost_net != NULL)
+		return; /* the kernel knows of no configuration */
 	info->link_up = (s->features >> VIRTIO_NET_F_STATUS & 1) == 0 ||
 			(le16toh(s->config.status) & VIRTIO_NET_S_LINK_UP) != 0;
 	info->has_mac = (s->features >> VIRTIO_NET_F_MAC) & 1;

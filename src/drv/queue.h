@@ -23,6 +23,18 @@
 #define DRV_FRAME_MAX  (65535 + 14)
 #define DRV_PIECES_MAX 64 /* of a frame, header included */
 
+/* Without mergeable buffers a large frame has to fit into one of @rx_buf bytes: else there are none. */
+static inline uint64_t drv_features_that_fit(uint64_t features, uint32_t rx_buf)
+{
+	uint64_t large = 1ULL << VIRTIO_NET_F_GUEST_TSO4 | 1ULL << VIRTIO_NET_F_GUEST_TSO6 |
+			 1ULL << VIRTIO_NET_F_GUEST_ECN;
+
+	if ((features >> VIRTIO_NET_F_MRG_RXBUF) & 1 ||
+	    rx_buf >= DRV_FRAME_MAX + VIRTIO_NET_HDR_LEN)
+		return features;
+	return features & ~large;
+}
+
 /* What both directions have. */
 struct drv_ring {
 	struct drvq q;

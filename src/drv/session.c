@@ -34,7 +34,7 @@ static bool has_protocol(const struct drv_session *s, unsigned bit)
 }
 
 /* Features, both kinds, and how many queue pairs there are. */
-static int negotiate(struct drv_session *s, uint64_t wanted, unsigned pairs)
+static int negotiate(struct drv_session *s, const struct drv_wish *wish)
 {
 	uint64_t offered, protocol = 0, cnt = 1;
 	int rc = vu_frontend_get_u64(&s->fe, VHOST_USER_GET_FEATURES, &offered);
@@ -46,11 +46,11 @@ static int negotiate(struct drv_session *s, uint64_t wanted, unsigned pairs)
 	}
 	if (rc == 0 && has_protocol(s, VHOST_USER_PROTOCOL_F_MQ))
 		rc = vu_frontend_get_u64(&s->fe, VHOST_USER_GET_QUEUE_NUM, &cnt);
-	s->pairs = cnt < pairs ? (unsigned)cnt : pairs;
+	s->pairs = cnt < wish->pairs ? (unsigned)cnt : wish->pairs;
 	if (rc == 0 && s->pairs == 0)
 		rc = -EPROTO;
 	/* Several queues are several rings here; steering is the back end's. */
-	s->features = offered & wanted;
+	s->features = drv_features_that_fit(offered & wish->features, wish->rx_buf);
 	if (s->pairs < 2)
 		s->features &= ~BIT(VIRTIO_NET_F_MQ);
 	return rc;
@@ -140,10 +140,9 @@ int drv_session_listen(struct drv_session *s)
 	return rc;
 }
 
-int drv_session_open(struct drv_session *s, uint64_t wanted, unsigned pairs,
-		     const struct drv_mem *mem)
+int drv_session_open(struct drv_session *s, const struct drv_wish *wish, const struct drv_mem *mem)
 {
-	int rc = negotiate(s, wanted, pairs);
+	int rc = negotiate(s, wish);
 
 	if (rc == 0)
 		rc = get_config(s);

@@ -26,10 +26,16 @@ struct drv_session {
 	struct vu_channel req;
 };
 
-/* Negotiates: features among @wanted, at most @pairs; shares the memory. The socket is fe->fd. 0;
- * -ETIMEDOUT, -ECONNRESET, -EPROTO, -EREMOTEIO as vu_frontend_request(). */
-int drv_session_open(struct drv_session *s, uint64_t wanted, unsigned pairs,
-		     const struct drv_mem *mem);
+/* What is asked for. */
+struct drv_wish {
+	uint64_t features;
+	unsigned pairs;  /* at most */
+	uint32_t rx_buf; /* bytes of a receive buffer */
+};
+
+/* Negotiates and shares the memory. The socket is fe->fd. 0; -ETIMEDOUT, -ECONNRESET, -EPROTO,
+ * -EREMOTEIO as vu_frontend_request(). */
+int drv_session_open(struct drv_session *s, const struct drv_wish *wish, const struct drv_mem *mem);
 /* Takes what the back end has to say by itself: that the configuration has changed. 0 or -errno. */
 int drv_session_listen(struct drv_session *s);
 /* Hands ring number @idx over; it is started already. */
