@@ -67,6 +67,11 @@ class Book:
         pair = [[figures[key] for figures in found[name]] for name in (ours, theirs)]
         return report.ratios(*(reversed(pair) if invert else pair))
 
+    def note(self, what, stat):
+        """A ratio without a bar."""
+        print(f"\n{what}: {report.spread(stat)}")
+        self.result.setdefault("notes", []).append({"what": what, "value": stat})
+
     def bar(self, what, stat, least=None, most=None):
         """@stat: a value, or a summary whose median counts."""
         stat = stat if isinstance(stat, dict) else report.summary([stat])
