@@ -125,6 +125,11 @@ static const char *set_window(struct bench_options *o, const char *value)
 	return parse_uint(value, 1, 1U << 20, &o->cfg.window, "1 to 1048576 frames");
 }
 
+static const char *set_jitter(struct bench_options *o, const char *value)
+{
+	return parse_uint(value, 0, 1000000, &o->cfg.jitter_us, "0 to 1000000 microseconds");
+}
+
 static const char *set_flows(struct bench_options *o, const char *value)
 {
 	return parse_uint(value, 1, BENCH_FLOWS_MAX, &o->cfg.flows, "1 to 256");
@@ -216,6 +221,7 @@ static const struct bench_option table[] = {
 	{ "burst", "N", "frames of a sending (32; rr: 1)", set_burst },
 	{ "window", "N", "frames on their way at most (tx: the ring; loop: 128; rr: 1)",
 	  set_window },
+	{ "jitter-us", "N", "pause before each sending, at random up to this (0)", set_jitter },
 	{ "flows", "N", "different pairs of addresses (1)", set_flows },
 	{ "queues", "N", "queue pairs (1)", set_queues },
 	{ "ring", "N", "entries of each ring (256)", set_ring },

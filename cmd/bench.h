@@ -33,8 +33,9 @@ struct bench_cfg {
 	uint64_t rate;  /* frames a second, 0: as many as go */
 	uint64_t count; /* frames in all, 0: until the time is over */
 	double seconds, warmup;
-	size_t memory; /* bytes to share besides */
-	bool sleep;    /* on interrupts, instead of looking all the time */
+	unsigned jitter_us; /* pause before each sending, at random up to this */
+	size_t memory;      /* bytes to share besides */
+	bool sleep;         /* on interrupts, instead of looking all the time */
 	uint64_t leave_out;
 };
 

@@ -43,7 +43,7 @@ struct load {
 	struct probe_track *tracks; /* one a flow */
 	uint8_t *flat;              /* a received frame in one piece */
 	uint64_t backlog_sum, backlog_cnt;
-	uint64_t rr_sent_ns;
+	uint64_t rr_sent_ns, random;
 	struct histogram *rtt;
 	struct uvhost_queue *q; /* whose turn it is */
 };
@@ -127,6 +127,19 @@ static unsigned allowed(const struct load *l)
 	return (unsigned)cnt;
 }
 
+/* So that this side and the other meet in every order. */
+static void pause_at_random(struct load *l)
+{
+	uint64_t until;
+
+	if (l->cfg->jitter_us == 0)
+		return;
+	l->random = l->random * 6364136223846793005ULL + 1442695040888963407ULL;
+	until = clock_ns() + (l->random >> 33) % (l->cfg->jitter_us * NSEC_PER_USEC);
+	while (clock_ns() < until)
+		;
+}
+
 /* True: there was something to do. */
 static bool send_some(struct load *l)
 {
@@ -136,6 +149,7 @@ static bool send_some(struct load *l)
 
 	if (n == 0)
 		return false;
+	pause_at_random(l);
 	l->rr_sent_ns = clock_ns();
 	for (unsigned i = 0; i < n; i++)
 		fill(l, l->free_bufs[--l->free_cnt], &frames[i]);

@@ -15,6 +15,7 @@ import pytest
 UVHOST, UVHOSTD, LOOPBACK = (os.environ[name] for name in ("UVHOST", "UVHOSTD", "UVHOST_LOOPBACK"))
 SANITIZED = os.environ.get("UVHOST_SANITIZE", "none") != "none"
 SECONDS = 120 if SANITIZED else 60
+SOAK = "UVHOST_SOAK" in os.environ
 FRAMES = 5000 if SANITIZED else 50000
 
 
@@ -44,15 +45,15 @@ class Daemon:
             assert self.proc.returncode == 0, err
 
 
-def run(*args, status=0):
+def run(*args, status=0, seconds=SECONDS):
     done = subprocess.run([UVHOST, *map(str, args)], capture_output=True, text=True,
-                          timeout=SECONDS, check=False)
+                          timeout=seconds, check=False)
     assert done.returncode == status, done.stdout + done.stderr
     return done.stdout, done.stderr
 
 
-def bench(mode, path, *args, status=0):
-    out, _ = run("bench", mode, "--socket-path", path, "--json", *args, status=status)
+def bench(mode, path, *args, **how):
+    out, _ = run("bench", mode, "--socket-path", path, "--json", *args, **how)
     return json.loads(out)
 
 
@@ -93,6 +94,14 @@ def test_sleep(loop):
     assert 0 < latency["min"] <= latency["p50"] <= latency["p99"] <= latency["max"]
 
 
+def test_hand_offs(loop):
+    """Single frames with random pauses, both sides asleep in between: no wake-up is lost."""
+    count = 100_000_000 if SOAK else 10000 if SANITIZED else 500_000
+    found = bench("rr", loop, f"--count={count}", f"--time={count / 2000 + SECONDS}", "--wait=sleep",
+                  "--jitter-us=20", "--warmup=0", seconds=count / 2000 + 2 * SECONDS)
+    assert found["good"] == found["sent"] == count
+
+
 def test_rate(loop):
     found = bench("loop", loop, "--rate=5k", "--burst=1", "--time=1", "--warmup=0")
     assert 0.9 < found["sent"] / 5000 < 1.1 or SANITIZED
@@ -106,18 +115,27 @@ def test_tx(tmp_path):
 
 
 def test_restart(tmp_path):
-    """The back end is killed under load, five times: it goes on, and nothing is doubled."""
+    """The back end is killed under load, five times (soak: 100): it goes on, and nothing is doubled."""
+    kills = 100 if SOAK else 5
     path = tmp_path / "s"
     with Daemon("--socket-path", path, "--port=loop:") as daemon:
-        args = [UVHOST, "bench", "loop", "--json", "--socket-path", path, "--time=6", "--rate=20k"]
+        args = [UVHOST, "bench", "loop", "--json", "--socket-path", path, f"--time={kills + 1}",
+                "--rate=20k"]
         with subprocess.Popen(list(map(str, args)), stdout=subprocess.PIPE, text=True) as proc:
-            for _ in range(5):
-                time.sleep(0.9)
+            def state():
+                fields = pathlib.Path(f"/proc/{proc.pid}/statm").read_text().split()
+                return len(os.listdir(f"/proc/{proc.pid}/fd")), int(fields[1])
+
+            time.sleep(0.5)
+            files, pages = state()
+            for _ in range(kills):
                 daemon.kill()
                 daemon.start()
-            out, _ = proc.communicate(timeout=SECONDS)
+                time.sleep(0.9)
+            assert state()[0] == files and state()[1] < pages + 64
+            out, _ = proc.communicate(timeout=SECONDS + 2 * kills)
     found = json.loads(out)
-    assert found["connections"] == 6
+    assert found["connections"] == kills + 1
     assert found["doubled"] == found["damaged"] == 0
     assert found["good"] > 0.5 * found["sent"]
 
