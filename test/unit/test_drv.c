@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -84,6 +86,44 @@ static void device_return(unsigned i, uint32_t len)
 	struct vq_done done = { .head = e.chains[i].head, .seq = e.chains[i].seq, .len = len };
 
 	vq_push(&e.dev, &done, 1);
+}
+
+/* ---- memory ---- */
+
+/* Memory that the caller lends is shared as it is; what is no whole page of it is refused. */
+static void test_lent(void **state)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	int fd = memfd_create("lent", MFD_CLOEXEC);
+	struct uvhost_lent lent[UVHOST_LENT_MAX + 1];
+	struct drv_mem m;
+	struct gpa own, gpa;
+	char *at;
+
+	assert_int_equal(ftruncate(fd, (off_t)(4 * page)), 0);
+	at = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)page);
+	assert_ptr_not_equal(at, MAP_FAILED);
+	for (unsigned i = 0; i <= UVHOST_LENT_MAX; i++)
+		lent[i] = (struct uvhost_lent){
+			.fd = fd, .offset = page, .addr = at, .len = 2 * page
+		};
+	assert_int_equal(drv_mem_init(&m, page, false, lent, UVHOST_LENT_MAX + 1), -EINVAL);
+	assert_int_equal(drv_mem_init(&m, page, false, lent, 1), 0);
+	assert_true(drv_mem_gpa(&m, m.regions[0].addr, 10, &own));
+	assert_true(drv_mem_gpa(&m, at + page, page, &gpa));
+	assert_true(gpa.v - own.v > 1ULL << 32); /* regions do not adjoin */
+	assert_false(drv_mem_gpa(&m, at + page, page + 1, &gpa));
+	assert_false(drv_mem_gpa(&m, &m, sizeof(m), &gpa));
+	/* The driver's own memory cannot be taken away from it. */
+	assert_int_equal(ftruncate(m.regions[0].fd, 0), -1);
+	drv_mem_fini(&m);
+	lent[0].len = 100;
+	assert_int_equal(drv_mem_init(&m, page, false, lent, 1), -EINVAL);
+	lent[0].len = page;
+	lent[0].offset = 1;
+	assert_int_equal(drv_mem_init(&m, page, false, lent, 1), -EINVAL);
+	munmap(at, 2 * page);
+	close(fd);
 }
 
 /* ---- transmit ---- */
@@ -473,11 +513,11 @@ static void test_malformed(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_tx_reference), cmocka_unit_test(test_tx_refused),
-		cmocka_unit_test(test_tx_copies),    cmocka_unit_test(test_tx_lost),
-		cmocka_unit_test(test_rx),           cmocka_unit_test(test_rx_waits),
-		cmocka_unit_test(test_rx_held),      cmocka_unit_test(test_bad_back_end),
-		cmocka_unit_test(test_malformed),
+		cmocka_unit_test(test_lent),         cmocka_unit_test(test_tx_reference),
+		cmocka_unit_test(test_tx_refused),   cmocka_unit_test(test_tx_copies),
+		cmocka_unit_test(test_tx_lost),      cmocka_unit_test(test_rx),
+		cmocka_unit_test(test_rx_waits),     cmocka_unit_test(test_rx_held),
+		cmocka_unit_test(test_bad_back_end), cmocka_unit_test(test_malformed),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
