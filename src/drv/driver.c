@@ -244,7 +244,7 @@ static bool is_ring_size(unsigned n)
 	return n > 0 && n <= 32768 && (n & (n - 1)) == 0;
 }
 
-/* The caller's configuration, which may be of an older, shorter form, with the defaults filled in. */
+/* The caller's configuration, with the defaults filled in. */
 static int take_cfg(struct uvhost_driver *d, const struct uvhost_driver_cfg *cfg)
 {
 	struct uvhost_driver_cfg *c = &d->cfg;
