@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-steps=(format layers sizes spdx headers cppcheck tidy gcc clang asan tsan)
+steps=(format layers sizes spdx headers cppcheck tidy gcc instructions clang asan tsan)
 jobs=2
 logs=$(mktemp -d)
 
@@ -80,6 +80,14 @@ step_tidy() { # clang-tidy, as .clang-tidy says
 
 step_gcc() { # make check: every suite, with gcc
 	WERROR=true JOBS=$jobs make --no-print-directory check | tee "$logs/tests.gcc"
+}
+
+step_instructions() { # instructions a frame, against those that bench/instructions.py has recorded
+	if [ "$(id -u)" -ne 0 ]; then
+		echo "(left out: it needs root, for a tap)"
+		return
+	fi
+	bench/run instructions --enforce
 }
 
 # Guests run with one more build only, the one that shows most: they take longest.

@@ -60,7 +60,7 @@ def both_ways(machine, guest):
     with flood(net.guest, 2000):
         yield
     if guest.proc.poll() is None:
-        guest.run("kill $(cat /run/flood); pkill ping")
+        guest.run("kill $(cat /run/flood); pkill ping; true") # perhaps between two
     uml.sh(f"ip neigh flush dev {net.tap} nud permanent")
 
 

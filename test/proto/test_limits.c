@@ -112,7 +112,7 @@ static void calls_a_frame(const char *port)
 	keep_full(FLOOD_FRAMES);
 	calls = strace_stop(tracer, out);
 	print_message("%s %s: %u frames, %lu system calls\n", daemon_io, port, FLOOD_FRAMES, calls);
-	MUST(calls > 10);
+	MUST(calls > 0);
 	if (calls > FLOOD_FRAMES / 32)
 		FAIL("%lu system calls for %u frames", calls, FLOOD_FRAMES);
 	guest_down(&g);
