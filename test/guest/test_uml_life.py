@@ -125,7 +125,7 @@ def test_halted_killed_and_booted_again(folder, bulk):
                         check_flow(daemon, machine)
                         guest.kill()
                 uml.wait_for("disconnection", gone)
-                assert open_fds(daemon) == idle_fds
+                uml.wait_for("its descriptors back", lambda: open_fds(daemon) == idle_fds)
         uml.check_counters(device(daemon, machine))
 
 
