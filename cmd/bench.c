@@ -14,8 +14,7 @@
 #include "base/util.h"
 #include "commands.h"
 #include "tap/tap_if.h"
-#include "wire/virtio_net.h"
-#include "wire/virtio_ring.h"
+#include "wire/feature_names.h"
 
 #define PROGRAM "uvhost bench"
 
@@ -164,37 +163,10 @@ static const char *set_wait(struct bench_options *o, const char *value)
 	return o->cfg.sleep || strcmp(value, "poll") == 0 ? NULL : "poll or sleep";
 }
 
-static const struct {
-	const char *name;
-	uint64_t bits;
-} features[] = {
-	{ "mrg_rxbuf", 1ULL << VIRTIO_NET_F_MRG_RXBUF },
-	{ "indirect", 1ULL << VIRTIO_F_RING_INDIRECT_DESC },
-	{ "event_idx", 1ULL << VIRTIO_F_RING_EVENT_IDX },
-	{ "in_order", 1ULL << VIRTIO_F_IN_ORDER },
-	{ "guest_tso", 1ULL << VIRTIO_NET_F_GUEST_TSO4 | 1ULL << VIRTIO_NET_F_GUEST_TSO6 |
-			       1ULL << VIRTIO_NET_F_GUEST_ECN },
-	{ "version_1", 1ULL << VIRTIO_F_VERSION_1 },
-};
-
 static const char *set_features(struct bench_options *o, const char *value)
 {
-	while (*value != '\0') {
-		size_t len = strcspn(value, ",");
-		uint64_t bits = 0;
-
-		for (size_t i = 0; i < ARRAY_SIZE(features); i++) {
-			if (*value == '-' && strlen(features[i].name) == len - 1 &&
-			    memcmp(features[i].name, value + 1, len - 1) == 0)
-				bits = features[i].bits;
-		}
-		if (bits == 0)
-			return "-NAME,... of mrg_rxbuf, indirect, event_idx, in_order, guest_tso, "
-			       "version_1";
-		o->cfg.leave_out |= bits;
-		value += len + (value[len] == ',');
-	}
-	return NULL;
+	return feature_names_add(value, &o->cfg.leave_out) < 0 ? "-NAME,... of " FEATURE_NAMES :
+								 NULL;
 }
 
 static const char *set_json(struct bench_options *o, const char *value)
@@ -247,8 +219,8 @@ static void print_help(void)
 			 table[i].arg != NULL ? "=" : "", table[i].arg != NULL ? table[i].arg : "");
 		printf("  %-22s %s\n", left, table[i].help);
 	}
-	puts("\nFeatures: mrg_rxbuf indirect event_idx in_order guest_tso version_1. Used are those that\n"
-	     "the back end offers.\n\n"
+	puts("\nFeatures: " FEATURE_NAMES ".\n"
+	     "Used are those that the back end offers.\n\n"
 	     "The exit status is 0 if frames passed and none was lost, doubled or damaged; 1 if not, or\n"
 	     "if the bench could not run; 2 for a wrong command line.");
 }

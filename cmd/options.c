@@ -13,6 +13,7 @@
 #include "base/util.h"
 #include "dev/mac.h"
 #include "port/port.h"
+#include "wire/feature_names.h"
 
 #define PROGRAM     "uvhostd"
 #define LONG_OPTION 256 /* no character; each has its own number, else getopt sees no ambiguity */
@@ -108,6 +109,11 @@ static const char *set_offload(struct dev_cfg *d, const char *value)
 	return NULL;
 }
 
+static const char *set_features(struct dev_cfg *d, const char *value)
+{
+	return feature_names_add(value, &d->leave_out) < 0 ? "-NAME,... of " FEATURE_NAMES : NULL;
+}
+
 static const char *set_name(struct dev_cfg *d, const char *value)
 {
 	d->name = value;
@@ -186,6 +192,8 @@ static const struct option_def table[] = {
 	{ "mtu", "N", "MTU that the guest is told (it is told none)", .set_dev = set_mtu },
 	{ "offload", "[+-]NAME,...", "offloads to require or leave out, see below", .commas = true,
 	  .set_dev = set_offload },
+	{ "features", "-NAME,...", "virtio features to leave out, see below", .commas = true,
+	  .set_dev = set_features },
 	{ "name", "NAME", "name in the log and the counters (from socket-path)",
 	  .set_dev = set_name },
 	{ "any-memory", NULL, "accept guest memory in ordinary files", .set_dev = set_any_memory },
@@ -434,5 +442,6 @@ void options_print_help(void)
 	     "guest_tso4 guest_tso6 guest_ecn (what it may be given); csum tso4 tso6 ecn: both ways;\n"
 	     "tso: all segmentation; all. Offered is what the port can do; -NAME leaves one out, +NAME\n"
 	     "fails if the port cannot do it.\n\n"
+	     "Features: " FEATURE_NAMES ".\n\n"
 	     "  " PROGRAM " --socket-path=/run/vm1.sock --port=tap:tap0\n");
 }

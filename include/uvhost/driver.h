@@ -92,8 +92,8 @@ struct uvhost_driver_cfg {
 	}
 
 /* What the driver can do: MRG_RXBUF, MAC, MTU, STATUS, MQ, the checksum and TCP segmentation in both
- * directions; VERSION_1, INDIRECT_DESC, EVENT_IDX, IN_ORDER. */
-#define UVHOST_DRIVER_FEATURES 0x93041bbabULL /* checked in src/drv/session.c */
+ * directions; VERSION_1, INDIRECT_DESC, EVENT_IDX, RING_PACKED, IN_ORDER. */
+#define UVHOST_DRIVER_FEATURES 0xd3041bbabULL /* checked in src/drv/session.c */
 
 /*
  * Makes the driver and its memory, and begins to connect; whether it has connected says

@@ -3,7 +3,6 @@
 #include "base/iov.h"
 
 #include <assert.h>
-#include <string.h>
 
 #include "base/util.h"
 
@@ -36,7 +35,7 @@ static void *next_run(struct iov_cursor *c, size_t len, size_t *run)
 	return NULL;
 }
 
-size_t iov_read(struct iov_cursor *c, void *dst, size_t len)
+size_t iov_read_pieces(struct iov_cursor *c, void *dst, size_t len)
 {
 	size_t done = 0, run;
 	void *p;
@@ -48,7 +47,7 @@ size_t iov_read(struct iov_cursor *c, void *dst, size_t len)
 	return done;
 }
 
-size_t iov_write(struct iov_cursor *c, const void *src, size_t len)
+size_t iov_write_pieces(struct iov_cursor *c, const void *src, size_t len)
 {
 	size_t done = 0, run;
 	void *p;

@@ -10,6 +10,7 @@
 #define UVHOST_BASE_IOV_H
 
 #include <stddef.h>
+#include <string.h>
 #include <sys/uio.h>
 
 struct iov_cursor {
@@ -26,11 +27,43 @@ static inline struct iov_cursor iov_cursor(const struct iovec *iov, unsigned cnt
 /* Bytes in @cnt pieces. */
 size_t iov_bytes(const struct iovec *iov, unsigned cnt);
 
+/* What the next two do where @len bytes are not in one piece. */
+size_t iov_read_pieces(struct iov_cursor *c, void *dst, size_t len);
+size_t iov_write_pieces(struct iov_cursor *c, const void *src, size_t len);
+
+/* The next @len bytes, where they are in the cursor's piece, and moves past them; NULL: they are not. */
+static inline void *iov_run(struct iov_cursor *c, size_t len)
+{
+	char *p;
+
+	if (c->cnt == 0 || c->iov->iov_len - c->off < len)
+		return NULL;
+	p = (char *)c->iov->iov_base + c->off;
+	c->off += len;
+	return p;
+}
+
 /* Copies up to @len bytes at the cursor to @dst, moves it past them; bytes copied. */
-size_t iov_read(struct iov_cursor *c, void *dst, size_t len);
+static inline size_t iov_read(struct iov_cursor *c, void *dst, size_t len)
+{
+	const void *p = iov_run(c, len);
+
+	if (p == NULL)
+		return iov_read_pieces(c, dst, len);
+	memcpy(dst, p, len);
+	return len;
+}
 
 /* Copies up to @len bytes from @src to the cursor's place, moves it past them; bytes copied. */
-size_t iov_write(struct iov_cursor *c, const void *src, size_t len);
+static inline size_t iov_write(struct iov_cursor *c, const void *src, size_t len)
+{
+	void *p = iov_run(c, len);
+
+	if (p == NULL)
+		return iov_write_pieces(c, src, len);
+	memcpy(p, src, len);
+	return len;
+}
 
 /* Moves the cursor by up to @len bytes; bytes moved. */
 size_t iov_skip(struct iov_cursor *c, size_t len);

@@ -84,7 +84,7 @@ static void op_resume(void *ctx)
 	}
 }
 
-static uint16_t op_position(void *ctx, unsigned ring)
+static uint32_t op_position(void *ctx, unsigned ring)
 {
 	return nic_position(((struct dev *)ctx)->nic, ring);
 }
@@ -269,7 +269,8 @@ static void front_end_came(void *ctx, int fd)
 	struct vu_backend_cfg cfg = {
 		.name = dev->name,
 		.rings = NIC_RINGS,
-		.features = features_offered(dev->offloads, dev->cfg.mtu != 0),
+		.features = features_offered(dev->offloads, dev->cfg.mtu != 0) &
+			    ~dev->cfg.leave_out,
 		.mem_flags = dev->cfg.any_memory ? MEM_ANY_FILE : 0,
 		.later = dev->later,
 		.ops = &backend_ops,

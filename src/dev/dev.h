@@ -35,6 +35,7 @@ struct dev_cfg {
 	bool mac_set;
 	uint16_t mtu;        /* 0: not told to the guest */
 	const char *offload; /* NULL: all that the port can do */
+	uint64_t leave_out;  /* virtio feature bits */
 	bool any_memory;
 };
 

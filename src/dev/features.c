@@ -40,9 +40,18 @@ static const struct {
 
 /* What works with every port. */
 static const unsigned base_features[] = {
-	VIRTIO_F_VERSION_1,  VIRTIO_F_RING_INDIRECT_DESC, VIRTIO_F_RING_EVENT_IDX,
-	VIRTIO_F_IN_ORDER,   VIRTIO_NET_F_MRG_RXBUF,      VIRTIO_NET_F_MAC,
-	VIRTIO_NET_F_STATUS, VIRTIO_NET_F_CTRL_VQ,        VIRTIO_NET_F_CTRL_RX,
+	VIRTIO_F_VERSION_1,
+	VIRTIO_F_RING_INDIRECT_DESC,
+	VIRTIO_F_RING_EVENT_IDX,
+	VIRTIO_F_RING_PACKED,
+	VIRTIO_F_IN_ORDER,
+	VIRTIO_NET_F_MRG_RXBUF,
+	VIRTIO_NET_F_MAC,
+	VIRTIO_NET_F_STATUS,
+	VIRTIO_NET_F_CTRL_VQ,
+	VIRTIO_NET_F_CTRL_RX,
+	/* A queue that is reset and set up again is one that the front end stops and starts (2.6.1). */
+	VIRTIO_F_RING_RESET,
 };
 
 static bool same_name(const char *name, const char *s, size_t len)

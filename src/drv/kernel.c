@@ -103,12 +103,13 @@ int drv_kernel_open(struct drv_kernel *k, const char *path, const struct drv_wis
 int drv_kernel_ring(struct drv_kernel *k, unsigned idx, const struct drv_ring *r)
 {
 	const struct vhost_kernel_state num = { .index = idx, .num = r->num };
-	const struct vhost_kernel_state base = { .index = idx };
+	const struct vhost_kernel_state base = { .index = idx, .num = drvq_base(&r->q) };
+	const struct drvq_areas at = drvq_areas(&r->q);
 	const struct vhost_kernel_addr addr = {
 		.index = idx,
-		.desc = (uintptr_t)r->q.desc,
-		.used = (uintptr_t)r->q.used,
-		.avail = (uintptr_t)r->q.avail,
+		.desc = (uintptr_t)at.desc,
+		.used = (uintptr_t)at.device,
+		.avail = (uintptr_t)at.driver,
 	};
 	const struct vhost_kernel_file kick = { .index = idx, .fd = r->kick };
 	const struct vhost_kernel_file bell = { .index = idx, .fd = r->call };

@@ -21,7 +21,7 @@ static_assert(UVHOST_DRIVER_FEATURES == (OFFLOADS | BIT(VIRTIO_NET_F_MTU) | BIT(
 					 BIT(VIRTIO_NET_F_MRG_RXBUF) | BIT(VIRTIO_NET_F_STATUS) |
 					 BIT(VIRTIO_NET_F_MQ) | BIT(VIRTIO_F_RING_INDIRECT_DESC) |
 					 BIT(VIRTIO_F_RING_EVENT_IDX) | BIT(VIRTIO_F_VERSION_1) |
-					 BIT(VIRTIO_F_IN_ORDER)),
+					 BIT(VIRTIO_F_RING_PACKED) | BIT(VIRTIO_F_IN_ORDER)),
 	      "the public number says what is meant");
 
 #define PROTOCOL                                                                \
@@ -157,16 +157,18 @@ int drv_session_open(struct drv_session *s, const struct drv_wish *wish, const s
 
 int drv_session_ring(struct drv_session *s, unsigned idx, const struct drv_ring *r)
 {
+	const struct drvq_areas at = drvq_areas(&r->q);
 	const struct vhost_user_vring_addr addr = {
 		.index = idx,
-		.desc = (uintptr_t)r->q.desc,
-		.avail = (uintptr_t)r->q.avail,
-		.used = (uintptr_t)r->q.used,
+		.desc = (uintptr_t)at.desc,
+		.avail = (uintptr_t)at.driver,
+		.used = (uintptr_t)at.device,
 	};
 	int rc = vu_frontend_vring_state(&s->fe, VHOST_USER_SET_VRING_NUM, idx, r->num);
 
 	if (rc == 0)
-		rc = vu_frontend_vring_state(&s->fe, VHOST_USER_SET_VRING_BASE, idx, 0);
+		rc = vu_frontend_vring_state(&s->fe, VHOST_USER_SET_VRING_BASE, idx,
+					     drvq_base(&r->q));
 	if (rc == 0)
 		rc = vu_frontend_vring_addr(&s->fe, &addr);
 	if (rc == 0)

@@ -208,7 +208,7 @@ bool nic_running(const struct nic *nic, enum nic_ring ring)
 	return queue_started(queue_at(nic, ring));
 }
 
-uint16_t nic_position(const struct nic *nic, enum nic_ring ring)
+uint32_t nic_position(const struct nic *nic, enum nic_ring ring)
 {
 	return vq_base(&queue_at(nic, ring)->vq);
 }

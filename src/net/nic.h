@@ -50,7 +50,7 @@ int nic_start(struct nic *nic, enum nic_ring ring, const struct queue_cfg *cfg);
 int nic_quiesce(struct nic *nic, unsigned rings);
 bool nic_running(const struct nic *nic, enum nic_ring ring);
 /* The next avail index of a ring that was quiesced. */
-uint16_t nic_position(const struct nic *nic, enum nic_ring ring);
+uint32_t nic_position(const struct nic *nic, enum nic_ring ring);
 
 /* The guest acked these port_offload bits; all rings are quiesced. 0 or -errno of the port. */
 int nic_set_offload(struct nic *nic, unsigned offloads);

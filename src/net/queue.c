@@ -116,7 +116,7 @@ static int run_ring(struct queue *q, const struct queue_cfg *cfg)
 
 	if (rc > 0)
 		log_limited(&q->limit, LOG_LEVEL_WARN, q->name,
-			    "the front end's base is not the ring's used index: base=%u used=%u; "
+			    "the front end's base is not the ring's used index: base=%#x used=%#x; "
 			    "going on from the latter",
 			    cfg->base, vq_base(&q->vq));
 	return rc < 0 ? rc : 0;
@@ -131,7 +131,7 @@ static void park(struct queue *q, const struct queue_cfg *cfg)
 {
 	q->parked = true;
 	q->cfg = *cfg;
-	q->vq = (struct vq){ .avail_idx = cfg->base };
+	vq_rest(&q->vq, cfg->base);
 	take_kick(q);
 }
 

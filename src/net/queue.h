@@ -26,7 +26,8 @@
 struct queue_cfg {
 	const struct mem *mem;
 	struct vq_addr addr;
-	uint16_t num, base;
+	uint16_t num;
+	uint32_t base;
 	uint64_t features;
 	bool enabled;
 	int kick_fd, call_fd, err_fd; /* -1: none */

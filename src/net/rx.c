@@ -36,6 +36,12 @@ static struct work_used wait_for_buffers(struct rx *rx, struct work_used used)
 	return used;
 }
 
+/* Buffers that a whole burst takes, as far as the last frames tell. */
+static unsigned buffers_wanted(const struct rx *rx)
+{
+	return rx->burst * ((rx->hdr_len + rx->frame_len) / max_uint(rx->buf_len, 1) + 1);
+}
+
 /* As many frames as the round, the turn and the ring have room for, as far as the last ones tell. */
 static unsigned burst_size(const struct rx *rx, struct work_room room, unsigned buffers)
 {
@@ -87,7 +93,7 @@ static struct work_used rx_prepare(struct work_src *src, struct work_room room)
 	vq_kick_off(&rx->q.vq);
 	if (!clear_backlog(rx, &used))
 		return wait_for_buffers(rx, used);
-	buffers = vq_pending(&rx->q.vq);
+	buffers = vq_pending(&rx->q.vq, buffers_wanted(rx));
 	if (buffers < 0)
 		queue_break(&rx->q, "the guest broke its receive ring");
 	if (buffers <= 0)

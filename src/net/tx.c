@@ -114,10 +114,10 @@ static struct work_used tx_prepare(struct work_src *src, struct work_room room)
 
 /* ---- harvest ---- */
 
-static void take_back(struct tx *tx, uint16_t cookie, enum net_drop drop)
+/* Takes a frame out of the books; its chain is to be pushed. */
+static struct vq_done take_back(struct tx *tx, uint16_t cookie, enum net_drop drop)
 {
 	struct tx_frame *f = &tx->frames[cookie];
-	struct vq_done done = { .head = f->head, .seq = f->seq, .len = 0 };
 
 	assert(f->out);
 	f->out = false;
@@ -127,7 +127,7 @@ static void take_back(struct tx *tx, uint16_t cookie, enum net_drop drop)
 		count_frame(&tx->q.cnt, f->len);
 	else
 		count_drop(&tx->q.cnt, drop);
-	vq_push(&tx->q.vq, &done, 1);
+	return (struct vq_done){ .head = f->head, .seq = f->seq, .len = 0 };
 }
 
 static void post_finish(struct tx *tx)
@@ -142,6 +142,7 @@ static struct work_used tx_harvest(struct work_src *src)
 {
 	struct tx *tx = tx_of(src);
 	struct port_sent sent[PORT_SENT_MAX];
+	struct vq_done done[PORT_SENT_MAX];
 	bool fault = false;
 	unsigned n;
 
@@ -150,8 +151,9 @@ static struct work_used tx_harvest(struct work_src *src)
 	while ((n = tx->port->ops->done_send(tx->port, sent, PORT_SENT_MAX)) > 0) {
 		for (unsigned i = 0; i < n; i++) {
 			fault |= sent[i].res == -EFAULT;
-			take_back(tx, sent[i].cookie, drop_of_errno(sent[i].res));
+			done[i] = take_back(tx, sent[i].cookie, drop_of_errno(sent[i].res));
 		}
+		vq_push(&tx->q.vq, done, n);
 	}
 	if (fault)
 		queue_break(&tx->q, "the front end took guest memory away");
@@ -196,8 +198,12 @@ static void finish_stop(struct tx *tx)
 		tx->port->ops->abandon(tx->port);
 	}
 	for (unsigned i = 0; i < VQ_NUM_MAX && tx->out_cnt > 0; i++) {
-		if (tx->frames[i].out)
-			take_back(tx, (uint16_t)i, DROP_ABANDONED);
+		struct vq_done done;
+
+		if (!tx->frames[i].out)
+			continue;
+		done = take_back(tx, (uint16_t)i, DROP_ABANDONED);
+		vq_push(&tx->q.vq, &done, 1);
 	}
 	queue_stop(&tx->q);
 	work_timer_stop(&tx->deadline);

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The device's side of a virtqueue.
+ * The device's side of a virtqueue, split or packed.
  *
  * DOC: a virtqueue is used through verbs: pop and unpop take and give back, push and flush return,
- * notify asks whether the driver wants an interrupt, kick_off and kick_on whether we want kicks.
+ * notify asks whether the driver wants an interrupt, kick_off and kick_on whether we want kicks. The
+ * layout is chosen once a verb, for a burst of chains; no caller knows which it is.
  * Every descriptor is read once, into private memory; what the driver writes later changes nothing.
  *
  * A *bad chain* (loop, address outside memory, wrong direction) comes out of pop with err set and no
  * pieces; its head is returned with length 0 like any other. A *bad ring* (an index that jumps, a
- * head that does not exist) breaks the queue: pop returns -EPROTO and nothing more is taken until
- * the next vq_start().
+ * head that does not exist, a packed chain without an end) breaks the queue: pop returns -EPROTO and
+ * nothing more is taken until the next vq_start().
  *
  * One thread uses a queue at a time. The other thread of the DOC essays on ordering is the guest.
  */
@@ -27,6 +28,7 @@
 /* The largest ring that we serve; a chain has at most as many descriptors. */
 #define VQ_NUM_MAX 1024
 
+/* The parts of a ring; packed: the descriptor ring, the driver's and the device's event suppression. */
 struct vq_addr {
 	struct uva desc, avail, used;
 };
@@ -39,8 +41,8 @@ struct vq_chain {
 	struct iovec *iov;
 	uint16_t out_cnt, in_cnt;
 	uint32_t out_len, in_len; /* bytes; a sum over UINT32_MAX is a bad chain */
-	uint16_t head;
-	uint16_t seq; /* position in the order of pops */
+	uint16_t head;            /* packed: the buffer ID */
+	uint16_t seq;             /* position in the order of pops */
 	int16_t err; /* 0; -EFAULT address, -ELOOP too many descriptors, -EINVAL direction or table,
 		       * -EOVERFLOW a sum, -E2BIG more pieces than VQ_IOVS_MAX - 1 */
 };
@@ -58,56 +60,86 @@ struct vq_done {
 	uint32_t len; /* bytes written into the chain */
 };
 
-struct vq {
-	const struct mem *mem;
+/* Where the chains of a packed ring are that were popped and not pushed: by their seq. */
+struct vq_packed_chain {
+	uint16_t place;
+	uint16_t cnt; /* descriptors in the ring */
+};
+
+struct vq_split {
 	struct vring_desc *desc;
 	struct vring_avail *avail;
 	struct vring_used *used;
+};
+
+struct vq_packed {
+	struct vring_packed_desc *desc;
+	struct vring_packed_event *driver, *device; /* to read, to write */
+	/* Places (wire/virtio_ring.h) of the counts of the same name in struct vq. */
+	uint16_t avail, tried, used, flushed;
+	uint16_t first_flags; /* of the first element that is not flushed */
+	uint32_t unsignalled; /* descriptors of the chains that the driver has not been told of */
+	struct vq_packed_chain chains[VQ_NUM_MAX];
+};
+
+struct vq {
+	const struct mem *mem;
+	uint32_t base; /* while it does not run: where it stands */
 	uint16_t num;
-	uint16_t avail_idx;    /* next to pop */
-	uint16_t avail_tried;  /* how far pops got; unpop leaves it */
-	uint16_t avail_seen;   /* the driver's index when we last looked */
-	uint16_t used_idx;     /* next to push; IN_ORDER: first that is not done */
-	uint16_t used_flushed; /* published */
-	uint16_t signalled;    /* published when we last told the driver, or it did not care */
-	bool signalled_valid;
+	bool is_packed;
 	bool event_idx, indirect, in_order;
 	bool broken;
 	bool kicks_off;
-	/* IN_ORDER: pushed, but an earlier one is not; a bit for each slot of the used ring. */
+	bool signalled_valid;
+	/* Chains, counted from some number on; split: the ring's free-running indexes. */
+	uint16_t avail_idx;   /* next to pop */
+	uint16_t avail_tried; /* how far pops got; unpop leaves it */
+	uint16_t avail_seen; /* how many the driver had when we last looked; packed: that pop left over */
+	uint16_t used_idx;     /* next to push; IN_ORDER: first that is not done */
+	uint16_t used_flushed; /* published */
+	uint16_t signalled;    /* published when we last told the driver, or it did not care */
+	/* IN_ORDER: pushed, but an earlier one is not; by seq, modulo VQ_NUM_MAX. */
+	uint16_t done_cnt;
 	uint64_t done[VQ_NUM_MAX / 64];
+	union {
+		struct vq_split split;
+		struct vq_packed packed;
+	};
 };
 
 /*
  * Makes the ring ready to run at @base, from the acked feature bits, with kicks on. The used index is
- * taken from the ring in memory; a queue of ours had returned all that it took, so where @base
- * differs, the used index is the one to believe: the ring runs from there, and 1 is returned.
+ * taken from a split ring in memory, from @base for a packed one; a queue of ours had returned all that
+ * it took, so where the two differ, the used index is the one to believe: the ring runs from there,
+ * and 1 is returned.
  * Otherwise 0; -EFAULT: a part is outside memory or crosses a region; -EINVAL: misaligned, or @num is
- * 0, no power of two or too large; -EPROTO: the ring's indexes contradict each other.
+ * 0, too large or, split, no power of two; -EPROTO: the ring's indexes contradict each other.
  */
 int vq_start(struct vq *vq, const struct mem *mem, const struct vq_addr *addr, uint16_t num,
-	     uint16_t base, uint64_t features);
+	     uint32_t base, uint64_t features);
 /* Forgets the memory. Everything popped was pushed and flushed, or unpopped. */
 void vq_stop(struct vq *vq);
 static inline bool vq_running(const struct vq *vq)
 {
 	return vq->mem != NULL;
 }
-/* The next avail index to consume: what GET_VRING_BASE answers. */
-static inline uint16_t vq_base(const struct vq *vq)
-{
-	return vq->avail_idx;
-}
+/*
+ * What GET_VRING_BASE answers, and a later start begins at. Split: the next avail index to consume;
+ * packed: the places of the next descriptor to pop (bits 0 to 15) and to use (16 to 31).
+ */
+uint32_t vq_base(const struct vq *vq);
+/* A ring that does not run stands at @base. */
+void vq_rest(struct vq *vq, uint32_t base);
 
-/* Chains that wait to be popped, at most the ring's size; -EPROTO when the ring is broken. */
-int vq_pending(struct vq *vq);
+/* Chains that wait to be popped, up to @max of them; -EPROTO when the ring is broken. */
+int vq_pending(struct vq *vq, unsigned max);
 
 /*
  * Takes up to @max chains, whose pieces go to @iovs (from iovs->used on), until the ring is empty or
  * @iovs is full. Returns how many; -EPROTO when the ring is broken and none was taken.
  */
 int vq_pop(struct vq *vq, struct vq_chain *chains, unsigned max, struct vq_iovs *iovs);
-/* After a pop: did it leave chains that it had seen? */
+/* After a pop that took fewer than it was to: did it leave chains that it had seen? */
 static inline bool vq_left_over(const struct vq *vq)
 {
 	return !vq->broken && vq->avail_idx != vq->avail_seen;

@@ -31,7 +31,7 @@
 
 struct vu_ring {
 	uint16_t num;
-	uint16_t base;
+	uint32_t base; /* as vq_base() has it */
 	struct vq_addr addr;
 	bool addr_set;
 	bool kick_set; /* a kick came, or NOFD: then kick_fd is -1 and the ring is to be polled */
@@ -52,7 +52,7 @@ struct vu_backend_ops {
 	/* Where a ring that was just quiesced stands; it becomes the ring's base, from which the ring
 	 * goes on. One that could run but did not (outside memory, broken from the start) stands at
 	 * its base. */
-	uint16_t (*position)(void *ctx, unsigned ring);
+	uint32_t (*position)(void *ctx, unsigned ring);
 	/* Makes the acked virtio features (and PROTOCOL_FEATURES) effective; all rings are quiesced.
 	 * 0 or -errno: the former ones stay. */
 	int (*features)(void *ctx, uint64_t acked);

@@ -165,10 +165,10 @@ static int set_mem_table(struct vu_backend *b, struct vu_msg *msg, struct vu_rin
 static int check_vring_num(struct vu_backend *b, struct vu_msg *msg, struct vu_ring *ring)
 {
 	uint32_t num = msg->payload.state.num;
+	bool packed = vu_acked(b, VIRTIO_F_RING_PACKED);
 
-	if (num == 0 || num > VQ_NUM_MAX || (num & (num - 1)) != 0)
-		return -EINVAL;
-	return 0;
+	/* 2.7, 2.8: a split ring has a power of two, a packed one any number. */
+	return num == 0 || num > VQ_NUM_MAX || (!packed && (num & (num - 1)) != 0) ? -EINVAL : 0;
 }
 
 static int set_vring_num(struct vu_backend *b, struct vu_msg *msg, struct vu_ring *ring)
@@ -181,14 +181,16 @@ static int set_vring_num(struct vu_backend *b, struct vu_msg *msg, struct vu_rin
 
 static int check_vring_base(struct vu_backend *b, struct vu_msg *msg, struct vu_ring *ring)
 {
-	return msg->payload.state.num > UINT16_MAX ? -EINVAL : 0;
+	/* A split ring's index; packed: two places in the ring. */
+	return !vu_acked(b, VIRTIO_F_RING_PACKED) && msg->payload.state.num > UINT16_MAX ? -EINVAL :
+											   0;
 }
 
 static int set_vring_base(struct vu_backend *b, struct vu_msg *msg, struct vu_ring *ring)
 {
 	if (vu_ring_runnable(b, (unsigned)(ring - b->rings)))
 		stop_ring(ring);
-	ring->base = (uint16_t)msg->payload.state.num;
+	ring->base = msg->payload.state.num;
 	return 0;
 }
 

@@ -36,8 +36,9 @@ def libraries(binary):
     return [pathlib.Path(path) for path in re.findall(r"(/\S+) \(0x", out)]
 
 
-def make_initramfs(folder, programs, modules, commands):
-    """Runs @commands, lines of shell, with busybox, @programs in / and @modules loaded in their order."""
+def make_initramfs(folder, programs, modules, commands, load=True):
+    """Runs @commands, lines of shell, with busybox, @programs in / and @modules, which are loaded in
+    their order unless @load is false."""
     root, image = folder / "root", folder / "initramfs"
     for name in ("bin", "dev", "proc", "sys", "tmp"):
         (root / name).mkdir(parents=True)
@@ -52,7 +53,7 @@ def make_initramfs(folder, programs, modules, commands):
     init.write_text("\n".join([
         "#!/bin/busybox sh", "/bin/busybox mount -t proc proc /proc",
         "/bin/busybox mount -t sysfs sys /sys", "/bin/busybox mount -t devtmpfs dev /dev",
-        *(f"/bin/busybox insmod /{path.name}" for path in modules), *commands,
+        *(f"/bin/busybox insmod /{path.name}" for path in modules if load), *commands,
         "/bin/busybox poweroff -f", ""]))
     init.chmod(0o755)
     names = "\n".join(str(path.relative_to(root)) for path in sorted(root.rglob("*")))
@@ -62,12 +63,16 @@ def make_initramfs(folder, programs, modules, commands):
     return image
 
 
-def boot(kernel, initramfs, memory=512, seconds=180):
-    """Run the guest to its end; what it wrote on its console."""
-    qemu = ["timeout", "-k", "5", str(seconds), "qemu-system-x86_64", "-M", "q35", "-accel",
+def command(kernel, initramfs, memory=512, seconds=180):
+    """What runs a guest, with its console on standard output."""
+    return ["timeout", "-k", "5", str(seconds), "qemu-system-x86_64", "-M", "q35", "-accel",
             "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", str(memory), "-nographic",
-            "-no-reboot", "-nic", "none", "-kernel", kernel, "-initrd", initramfs, "-append",
-            "console=ttyS0 quiet panic=-1"]
-    run = subprocess.run(qemu, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                         stderr=subprocess.STDOUT, check=False)
+            "-no-reboot", "-nic", "none", "-kernel", str(kernel), "-initrd", str(initramfs),
+            "-append", "console=ttyS0 quiet panic=-1"]
+
+
+def boot(kernel, initramfs, **how):
+    """Run the guest to its end; what it wrote on its console."""
+    run = subprocess.run(command(kernel, initramfs, **how), stdin=subprocess.DEVNULL,
+                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     return run.stdout.decode(errors="replace").replace("\r", "")

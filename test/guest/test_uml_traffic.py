@@ -20,11 +20,11 @@ ETHERNET_LEN = 14
 
 
 class Lab:
-    """One guest with everything as it is by default, and one with MTU 9000."""
+    """One guest with everything as it is by default, and one with MTU 9000 and split rings."""
 
     def __init__(self, folder):
         self.std = uml.Machine(folder, 1)
-        self.jumbo = uml.Machine(folder, 2, "mtu=9000")
+        self.jumbo = uml.Machine(folder, 2, "mtu=9000,features=-packed")
 
 
 @pytest.fixture(scope="module")

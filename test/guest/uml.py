@@ -219,6 +219,14 @@ class Guest:
         before, self.buffer = self.buffer[:found.start()], self.buffer[found.end():]
         return before, found
 
+    def fetch(self, address, port):
+        """The command that reads a byte stream and prints its digest."""
+        return f"sha256sum </dev/tcp/{address}/{port}"
+
+    def give(self, path, address, port):
+        """The command that sends a file."""
+        return f"cat {path} >/dev/tcp/{address}/{port}"
+
     def halt(self):
         """Have it power off, and wait until it has."""
         self.line.shutdown(socket.SHUT_WR)
@@ -302,22 +310,27 @@ def accept(server):
 def check_inward(guest, address, data):
     """A byte stream from the host to the guest arrives as it was sent."""
     with listener(address) as (server, port):
-        guest.send(f"sha256sum </dev/tcp/{address}/{port}")
+        guest.send(guest.fetch(address, port))
         with accept(server) as conn:
             conn.sendall(data)
         assert guest.result().split()[0] == hashlib.sha256(data).hexdigest()
 
 
-def check_outward(guest, address, path, data):
-    """A byte stream from the guest to the host, out of the file @path with @data, does as well."""
+def take_outward(guest, address, path):
+    """A byte stream from the guest to the host, out of the file @path: its digest as it arrived."""
     digest = hashlib.sha256()
     with listener(address) as (server, port):
-        guest.send(f"cat {path} >/dev/tcp/{address}/{port}")
+        guest.send(guest.give(path, address, port))
         with accept(server) as conn:
             while piece := conn.recv(1 << 20):
                 digest.update(piece)
         guest.result()
-    assert digest.hexdigest() == hashlib.sha256(data).hexdigest()
+    return digest.hexdigest()
+
+
+def check_outward(guest, address, path, data):
+    """The same of the file @path with @data, which arrives as it was."""
+    assert take_outward(guest, address, path) == hashlib.sha256(data).hexdigest()
 
 
 @contextlib.contextmanager

@@ -30,11 +30,11 @@ static inline void raw_desc(struct vring_desc *d, const struct raw_desc *from)
 /* Makes @head available @cnt times. */
 static inline void raw_avail(struct guest_ring *r, uint16_t head, unsigned cnt)
 {
-	uint16_t idx = le16_get(&r->q.avail->idx);
+	uint16_t idx = le16_get(&r->q.split.avail->idx);
 
 	for (unsigned i = 0; i < cnt; i++)
-		le16_set(&r->q.avail->ring[idx++ & (r->num - 1)], head);
-	le16_store(&r->q.avail->idx, idx, memory_order_release);
+		le16_set(&r->q.split.avail->ring[idx++ & (r->num - 1)], head);
+	le16_store(&r->q.split.avail->idx, idx, memory_order_release);
 	check_avail(&r->chk);
 	eventfd_write(r->kick, 1);
 }

@@ -153,7 +153,7 @@ static void lay_chain(struct guest_ring *r, uint64_t buf, const struct bad_chain
 		struct raw_desc desc = c->desc[i];
 
 		desc.addr = place(desc.addr, buf);
-		raw_desc(&r->q.desc[i], &desc);
+		raw_desc(&r->q.split.desc[i], &desc);
 	}
 	for (unsigned i = 0; i < ARRAY_SIZE(c->table); i++) {
 		struct raw_desc desc = c->table[i];
@@ -243,7 +243,7 @@ static void rx_chains_with(uint64_t features)
 		const struct raw_desc good = { buf, 2048, WRITE, 0 };
 
 		lay_chain(rx, buf, &rx_chains[i]);
-		raw_desc(&rx->q.desc[10], &good);
+		raw_desc(&rx->q.split.desc[10], &good);
 		for (unsigned j = 0; j < 30; j++) {
 			raw_avail(rx, 0, 3);
 			raw_avail(rx, 10, 1);
@@ -390,7 +390,7 @@ static void flipping(const char *port, unsigned frames)
 
 	open_both(port, &cfg);
 	desc.addr = guest_alloc(&g, 4096, 4096);
-	raw_desc(&r->q.desc[0], &desc);
+	raw_desc(&r->q.split.desc[0], &desc);
 	((uint8_t *)guest_at(&g, desc.addr))[0] = 1;
 	((uint8_t *)guest_at(&g, desc.addr))[4] = 60;
 	atomic_store(&stop_flipping, false);
@@ -425,14 +425,14 @@ static void bad_index(unsigned ring, uint16_t jump)
 
 	guest_up(&g, NULL, d.path[0]);
 	guest_exchange(&g, 20, 100, 20);
-	idx = le16_get(&r->q.avail->idx);
-	le16_set(&r->q.avail->idx, (uint16_t)(r->q.used_idx + jump));
+	idx = le16_get(&r->q.split.avail->idx);
+	le16_set(&r->q.split.avail->idx, (uint16_t)(r->q.used_idx + jump));
 	if (ring == GUEST_RX)
 		guest_flood(&g, 1, 100);
 	eventfd_write(r->kick, 1);
 	raw_wait_broken(r);
 	/* It stays away from the ring, also when the index is right again. */
-	le16_set(&r->q.avail->idx, idx);
+	le16_set(&r->q.split.avail->idx, idx);
 	eventfd_write(r->kick, 1);
 	test_sleep_us(2000);
 	EQ(check_used(&r->chk), 0);
@@ -464,16 +464,16 @@ static void bad_head(unsigned ring, uint16_t head, unsigned good)
 
 	guest_up(&g, &cfg, d.path[0]);
 	desc.addr = guest_alloc(&g, 2048, 64);
-	raw_desc(&r->q.desc[0], &desc);
+	raw_desc(&r->q.split.desc[0], &desc);
 	for (; idx < good; idx++)
-		le16_set(&r->q.avail->ring[idx], 0);
-	le16_set(&r->q.avail->ring[idx++], head);
-	le16_store(&r->q.avail->idx, (uint16_t)idx, memory_order_release);
+		le16_set(&r->q.split.avail->ring[idx], 0);
+	le16_set(&r->q.split.avail->ring[idx++], head);
+	le16_store(&r->q.split.avail->idx, (uint16_t)idx, memory_order_release);
 	eventfd_write(r->kick, 1);
 	if (ring == GUEST_RX)
 		guest_flood(&g, good + 1, 100);
 	raw_wait_broken(r);
-	EQ(le16_get(&r->q.used->idx), good);
+	EQ(le16_get(&r->q.split.used->idx), good);
 	guest_free(&g);
 }
 

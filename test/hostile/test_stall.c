@@ -39,13 +39,13 @@ static void *post_on(void *arg)
 
 	test_thread();
 	for (uint16_t idx = 0; !atomic_load(&p->stop) && clock_ns() < p->until;) {
-		struct vring_used_elem *back = &r->q.used->ring[idx & (r->num - 1)];
+		struct vring_used_elem *back = &r->q.split.used->ring[idx & (r->num - 1)];
 
 		if (le32_get(&back->id) == NO_HEAD)
 			continue;
 		le32_set(&back->id, NO_HEAD);
 		idx++;
-		le16_store(&r->q.avail->idx, (uint16_t)(idx + r->num), memory_order_release);
+		le16_store(&r->q.split.avail->idx, (uint16_t)(idx + r->num), memory_order_release);
 	}
 	return NULL;
 }
@@ -65,12 +65,12 @@ static void test_endless_bad_chains(void **state)
 	DAEMON_START(&d, "loop:", "loop:");
 	nb = neighbour_start(d.path[1]);
 	guest_up(&g, &cfg, d.path[0]);
-	raw_desc(&p.ring->q.desc[0], &loop);
+	raw_desc(&p.ring->q.split.desc[0], &loop);
 	for (unsigned i = 0; i < 1024; i++) {
-		le16_set(&p.ring->q.avail->ring[i], 0);
-		le32_set(&p.ring->q.used->ring[i].id, NO_HEAD);
+		le16_set(&p.ring->q.split.avail->ring[i], 0);
+		le32_set(&p.ring->q.split.used->ring[i].id, NO_HEAD);
 	}
-	le16_store(&p.ring->q.avail->idx, 1024, memory_order_release);
+	le16_store(&p.ring->q.split.avail->idx, 1024, memory_order_release);
 	OK(-pthread_create(&p.thread, NULL, post_on, &p));
 	guest_flood(&g, 100, 60);
 	/* Should the poster ever be too late, and the ring empty, it goes on from there. */

@@ -137,8 +137,8 @@ static void lay_ring(struct guest *g, struct guest_ring *r)
 	struct drvq_indirect table = { guest_at(g, r->table), { r->table }, table_len(r->num) };
 
 	OK(drvq_init(&r->q, guest_at(g, r->gpa), r->num, g->features, &table));
-	check_init(&r->chk, names[r->idx], r->q.desc, r->q.avail, r->q.used, r->num,
-		   has(g, F_IN_ORDER));
+	check_init(&r->chk, names[r->idx], r->q.split.desc, r->q.split.avail, r->q.split.used,
+		   r->num, has(g, F_IN_ORDER));
 	r->chk.at = check_at;
 	r->chk.ctx = g;
 	r->spare_first = 0;

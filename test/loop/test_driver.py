@@ -64,7 +64,7 @@ def loop(request, tmp_path):
         yield path
 
 
-FEATURES = {"mrg_rxbuf": 15, "indirect": 28, "event_idx": 29, "in_order": 35}
+FEATURES = {"mrg_rxbuf": 15, "indirect": 28, "event_idx": 29, "packed": 34, "in_order": 35}
 
 
 @pytest.mark.parametrize("without", [
@@ -94,11 +94,12 @@ def test_sleep(loop):
     assert 0 < latency["min"] <= latency["p50"] <= latency["p99"] <= latency["max"]
 
 
-def test_hand_offs(loop):
+@pytest.mark.parametrize("layout", [[], ["--features=-packed"]], ids=["packed", "split"])
+def test_hand_offs(loop, layout):
     """Single frames with random pauses, both sides asleep in between: no wake-up is lost."""
-    count = 100_000_000 if SOAK else 10000 if SANITIZED else 500_000
+    count = 2_500_000 if SOAK else 5000 if SANITIZED else 250_000
     found = bench("rr", loop, f"--count={count}", f"--time={count / 2000 + SECONDS}", "--wait=sleep",
-                  "--jitter-us=20", "--warmup=0", seconds=count / 2000 + 2 * SECONDS)
+                  "--jitter-us=20", "--warmup=0", *layout, seconds=count / 2000 + 2 * SECONDS)
     assert found["good"] == found["sent"] == count
 
 

@@ -222,7 +222,7 @@ static void all_features(enum io_kind io)
 	static const uint64_t bits[] = { 1ULL << VIRTIO_NET_F_MRG_RXBUF,
 					 1ULL << VIRTIO_F_RING_INDIRECT_DESC,
 					 1ULL << VIRTIO_F_RING_EVENT_IDX,
-					 1ULL << VIRTIO_F_IN_ORDER };
+					 1ULL << VIRTIO_F_RING_PACKED, 1ULL << VIRTIO_F_IN_ORDER };
 
 	device_start(&device, io);
 	for (unsigned combo = 0; combo < 1U << ARRAY_SIZE(bits); combo++) {
@@ -230,8 +230,8 @@ static void all_features(enum io_kind io)
 
 		for (unsigned i = 0; i < ARRAY_SIZE(bits); i++)
 			leave_out |= combo >> i & 1 ? bits[i] : 0;
-		exchange(BENCH_LOOP, 20000, leave_out);
-		exchange(BENCH_RR, 2000, leave_out);
+		exchange(BENCH_LOOP, 10000, leave_out);
+		exchange(BENCH_RR, 1000, leave_out);
 	}
 	device_stop(&device);
 }

@@ -155,6 +155,9 @@ LONG = "/tmp/" + 103 * "x"  # 108 bytes
     (("--socket-path=/tmp/x", "--port=loop:", "--socket-mode=999"), 2, "mode"),
     (("--socket-path=/tmp/x", "--port=loop:", "--socket-group=nosuchgroup"), 1, "group"),
     (("--socket-path=/tmp/x", "--port=loop:", "--offload=-warp"), 2, "'warp'"),
+    (("--socket-path=/tmp/x", "--port=loop:", "--features=-warp"), 2, "-NAME"),
+    (("--socket-path=/tmp/x", "--port=loop:", "--features=packed"), 2, "-NAME"),
+    (("--socket-path=/tmp/x", "--port=loop:", "--features=-packed,"), 2, "-NAME"),
     (("--socket-path=/tmp/x", "--port=loop:", "--io=fast"), 2, "plain"),
     (("--socket-path=/tmp/x", "--port=loop:", "--poll-us=-1"), 2, "micro"),
     (("--fd=99", "--port=loop:"), 1, "descriptor"),
@@ -474,6 +477,22 @@ def test_unread_log(tmp_path):
         proc.kill()
         os.close(reader)
         os.close(writer)
+
+
+@pytest.mark.parametrize("spec, missing", [
+    ("", set()),
+    ("-packed", {34}),
+    ("-ctrl_vq,-mrg_rxbuf", {15, 17, 18}),
+    ("-version_1", {32, 34, 35, 40}),
+])
+def test_features(tmp_path, spec, missing):
+    """Field case 128: what is left out, and what makes no sense without it."""
+    path = tmp_path / "s"
+    args = [f"--features={spec}"] if spec else []
+    with Daemon("--socket-path", path, "--port=loop:", *args):
+        offered = features(connect(path))
+        ours = {15, 16, 17, 18, 28, 29, 32, 34, 35, 40}
+        assert {bit for bit in ours if not offered >> bit & 1} == missing
 
 
 @pytest.mark.parametrize("offload, missing", [

@@ -96,7 +96,7 @@ static void test_bad_chains(void **state)
 			struct raw_desc desc = chains[i][j];
 
 			desc.addr = buf + 64 * j;
-			raw_desc(&r->q.desc[j], &desc);
+			raw_desc(&r->q.split.desc[j], &desc);
 		}
 		raw_avail(r, 0, 16);
 		raw_wait(r);

@@ -42,7 +42,7 @@ static void send_out_of(struct guest *from, unsigned cnt)
 	uint64_t deadline = clock_ns() + test_patience_ms() * NSEC_PER_MSEC;
 
 	guest_flood(from, cnt, 200);
-	while (le16_get(vring_avail_event(r->q.used, r->num)) != r->q.avail_idx) {
+	while (le16_get(vring_avail_event(r->q.split.used, r->num)) != r->q.avail_idx) {
 		MUST(clock_ns() < deadline);
 		test_sleep_us(500);
 	}

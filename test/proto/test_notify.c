@@ -40,7 +40,7 @@ static void wait_used(struct guest_ring *r, uint16_t idx)
 {
 	uint64_t until = deadline();
 
-	while (le16_load(&r->q.used->idx, memory_order_acquire) != idx) {
+	while (le16_load(&r->q.split.used->idx, memory_order_acquire) != idx) {
 		MUST(clock_ns() < until);
 		test_sleep_us(50);
 	}
@@ -108,7 +108,7 @@ static void event_batch(unsigned cnt, unsigned k)
 	uint16_t from = r->q.used_idx;
 
 	calls_now(r);
-	le16_set(vring_used_event(r->q.avail, r->num), (uint16_t)(from + k));
+	le16_set(vring_used_event(r->q.split.avail, r->num), (uint16_t)(from + k));
 	guest_flood(&g, cnt, 64);
 	wait_used(r, (uint16_t)(from + cnt));
 	if (k < cnt) {
@@ -141,7 +141,7 @@ static void test_event_index(void **state)
 		event_batch(8, i % 12);
 	guest_stop_ring(&g, GUEST_TX);
 	guest_reap(&g);
-	le16_set(vring_used_event(r->q.avail, r->num), (uint16_t)(r->q.used_idx + 1000));
+	le16_set(vring_used_event(r->q.split.avail, r->num), (uint16_t)(r->q.used_idx + 1000));
 	calls_now(r);
 	guest_start_ring(&g, GUEST_TX);
 	guest_flood(&g, 1, 64);
@@ -170,9 +170,9 @@ static void test_restored(void **state)
 	EQ(guest_stop_ring(&g, GUEST_TX), 7);
 	for (unsigned i = 0; i < 3; i++)
 		MUST(guest_send_raw(&g, (char[80]){ 0 }, 80, NULL, 0));
-	le16_set(vring_avail_event(r->q.used, r->num), 9);
+	le16_set(vring_avail_event(r->q.split.used, r->num), 9);
 	guest_publish(&g, GUEST_TX);
-	le16_set(vring_used_event(r->q.avail, r->num), 6);
+	le16_set(vring_used_event(r->q.split.avail, r->num), 6);
 	calls_now(r);
 	guest_start_ring(&g, GUEST_TX);
 	pfd = (struct pollfd){ .fd = r->call, .events = POLLIN };
@@ -306,11 +306,11 @@ static unsigned calls_for(unsigned frames)
 	drvq_call_on(&r->q);
 	for (; frames > 0; frames--) {
 		uint64_t until = deadline();
-		uint16_t idx = le16_get(&r->q.used->idx) + 1;
+		uint16_t idx = le16_get(&r->q.split.used->idx) + 1;
 
 		MUST(guest_send(&g, 64, NULL, NULL, 0));
 		guest_kick(&g, GUEST_TX);
-		while (le16_load(&r->q.used->idx, memory_order_acquire) != idx)
+		while (le16_load(&r->q.split.used->idx, memory_order_acquire) != idx)
 			MUST(clock_ns() < until);
 		if (frames == 1)
 			EQ(poll(&pfd, 1, (int)test_patience_ms()), 1);

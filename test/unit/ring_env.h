@@ -54,6 +54,7 @@
 #define INDIRECT    F(RING_INDIRECT_DESC)
 #define EVENT_IDX   F(RING_EVENT_IDX)
 #define IN_ORDER    F(IN_ORDER)
+#define PACKED      F(RING_PACKED)
 #define CANARY      0xc5
 #define CHAINS_MAX  VQ_NUM_MAX
 #define TABLE_DESCS 32
@@ -70,6 +71,31 @@ struct env {
 	struct vq_iovs iovs;
 	struct vq_chain chains[CHAINS_MAX];
 };
+
+/* A test that does not touch the ring's memory runs with both layouts. */
+static uint64_t env_layout; /* PACKED or 0: what each ring has */
+
+static inline int env_split(void **state)
+{
+	env_layout = 0;
+	return 0;
+}
+
+static inline int env_packed(void **state)
+{
+	env_layout = PACKED;
+	return 0;
+}
+
+#define SPLIT(test)                                \
+	{                                          \
+#test, test, env_split, NULL, NULL \
+	}
+#define BOTH_LAYOUTS(test)                                    \
+	SPLIT(test),                                          \
+	{                                                     \
+#test " packed", test, env_packed, NULL, NULL \
+	}
 
 /* The driver's pointer to a guest-physical address; good up to the end of its region. */
 static inline void *env_ptr(struct env *e, uint64_t gpa)
@@ -108,6 +134,7 @@ static inline void env_lay(struct env *e, unsigned num, uint64_t features)
 	const struct drvq_indirect indirect = { env_ptr(e, TABLE_GPA), { TABLE_GPA }, TABLE_DESCS };
 	size_t avail, used;
 
+	features |= env_layout;
 	e->num = num;
 	e->features = features;
 	drvq_ring_bytes(num, &avail, &used);
@@ -115,7 +142,7 @@ static inline void env_lay(struct env *e, unsigned num, uint64_t features)
 	assert_int_equal(drvq_init(&e->drv, env_ptr(e, A_GPA), num, features, &indirect), 0);
 }
 
-static inline int env_start(struct env *e, uint16_t base)
+static inline int env_start(struct env *e, uint32_t base)
 {
 	return vq_start(&e->dev, e->mem, &e->addr, (uint16_t)e->num, base, e->features);
 }
@@ -141,7 +168,7 @@ static inline struct env *env_new(unsigned num, uint64_t features)
 	env_put_canaries(e);
 	e->mem = env_table(e);
 	env_lay(e, num, features);
-	assert_int_equal(env_start(e, 0), 0);
+	assert_int_equal(env_start(e, drvq_base(&e->drv)), 0);
 	return e;
 }
 
@@ -252,36 +279,57 @@ static inline void raw_put(struct vring_desc *d, uint64_t addr, uint32_t len, un
 static inline void raw_desc(struct env *e, unsigned i, uint64_t addr, uint32_t len, unsigned flags,
 			    unsigned next)
 {
-	raw_put(&e->drv.desc[i], addr, len, flags, next);
+	raw_put(&e->drv.split.desc[i], addr, len, flags, next);
 }
 
 static inline uint16_t raw_avail_idx(struct env *e)
 {
-	return le16_get(&e->drv.avail->idx);
+	return le16_get(&e->drv.split.avail->idx);
 }
 
 static inline void raw_publish(struct env *e, unsigned head)
 {
 	uint16_t idx = raw_avail_idx(e);
 
-	le16_set(&e->drv.avail->ring[idx & (e->num - 1)], (uint16_t)head);
-	le16_store(&e->drv.avail->idx, (uint16_t)(idx + 1), memory_order_release);
+	le16_set(&e->drv.split.avail->ring[idx & (e->num - 1)], (uint16_t)head);
+	le16_store(&e->drv.split.avail->idx, (uint16_t)(idx + 1), memory_order_release);
 }
 
 static inline uint16_t raw_used_idx(struct env *e)
 {
-	return le16_load(&e->drv.used->idx, memory_order_acquire);
+	return le16_load(&e->drv.split.used->idx, memory_order_acquire);
 }
 
-/* Makes both sides stand at @idx, as if that many chains had passed. */
+/* Makes both sides stand where they do when @idx chains of a descriptor each have passed. */
+static inline void env_wind_split(struct env *e, uint16_t idx)
+{
+	le16_set(&e->drv.split.avail->idx, idx);
+	le16_set(&e->drv.split.used->idx, idx);
+	assert_int_equal(env_start(e, idx), 0);
+}
+
+static inline void env_wind_packed(struct env *e, uint16_t idx)
+{
+	struct drvq_packed *p = &e->drv.packed;
+	unsigned pos = idx % e->num;
+	uint16_t lap = idx / e->num % 2 == 0 ? VRING_PACKED_WRAP : 0;
+
+	for (unsigned i = 0; i < e->num; i++)
+		le16_set(&p->desc[i].flags,
+			 vring_packed_used(i < pos ? lap : lap ^ VRING_PACKED_WRAP));
+	p->avail = p->published = p->used = (uint16_t)(pos | lap);
+	assert_int_equal(env_start(e, p->avail * 0x10001U), 0);
+}
+
 static inline void env_wind(struct env *e, uint16_t idx)
 {
 	if (vq_running(&e->dev))
 		vq_stop(&e->dev);
-	le16_set(&e->drv.avail->idx, idx);
-	le16_set(&e->drv.used->idx, idx);
+	if (e->drv.is_packed)
+		env_wind_packed(e, idx);
+	else
+		env_wind_split(e, idx);
 	e->drv.avail_idx = e->drv.kicked_idx = e->drv.used_idx = idx;
-	assert_int_equal(env_start(e, idx), 0);
 }
 
 #endif

@@ -67,9 +67,9 @@ static void env_close(void)
 /* The device takes the ring over. */
 static void device_on(const struct drv_ring *r, uint64_t features)
 {
-	struct vq_addr addr = { { (uintptr_t)r->q.desc },
-				{ (uintptr_t)r->q.avail },
-				{ (uintptr_t)r->q.used } };
+	struct vq_addr addr = { { (uintptr_t)r->q.split.desc },
+				{ (uintptr_t)r->q.split.avail },
+				{ (uintptr_t)r->q.split.used } };
 
 	e.dev = (struct vq){ 0 }; /* whatever it had: a back end may be killed */
 	assert_int_equal(vq_start(&e.dev, e.dev_mem, &addr, NUM, 0, features), 0);
@@ -443,9 +443,9 @@ static void test_rx_held(void **state)
 /* One used element, written by hand. */
 static void forge(const struct drv_ring *r, uint32_t id, uint32_t len, uint16_t idx)
 {
-	le32_set(&r->q.used->ring[0].id, id);
-	le32_set(&r->q.used->ring[0].len, len);
-	le16_store(&r->q.used->idx, idx, memory_order_release);
+	le32_set(&r->q.split.used->ring[0].id, id);
+	le32_set(&r->q.split.used->ring[0].len, len);
+	le16_store(&r->q.split.used->idx, idx, memory_order_release);
 }
 
 static void expect_broken(uint64_t features, uint16_t num_buffers, uint32_t id, uint32_t len,

@@ -48,7 +48,7 @@ static void test_full(void **state)
 	assert_int_equal(drvq_add(&e->drv, bufs, 0, 1, token_ptr(0)), -ENOSPC);
 	assert_int_equal(drvq_out(&e->drv), 3);
 	/* Nothing is to be seen before it is published. */
-	assert_int_equal(vq_pending(&e->dev), 0);
+	assert_int_equal(vq_pending(&e->dev, e->num), 0);
 	drvq_publish(&e->drv);
 	expect(!drvq_publish(&e->drv));
 	assert_int_equal(env_serve(e, 4, 0), 3);
@@ -108,7 +108,7 @@ static void test_in_order_descriptors(void **state)
 
 		assert_int_equal(drvq_add(&e->drv, bufs, cnt, 0, token_ptr(0)), 0);
 		for (unsigned i = 1; i < cnt; i++, d = (d + 1) % 16)
-			assert_int_equal(le16_get(&e->drv.desc[d].next), (d + 1) % 16);
+			assert_int_equal(le16_get(&e->drv.split.desc[d].next), (d + 1) % 16);
 		at = (at + cnt) % 16;
 		if (n % 3 == 2) {
 			drvq_publish(&e->drv);
@@ -126,11 +126,11 @@ static void test_in_order_descriptors(void **state)
 static void raw_use(struct env *e, uint32_t id, uint32_t len)
 {
 	uint16_t idx = raw_used_idx(e);
-	struct vring_used_elem *elem = &e->drv.used->ring[idx & (e->num - 1)];
+	struct vring_used_elem *elem = &e->drv.split.used->ring[idx & (e->num - 1)];
 
 	le32_set(&elem->id, id);
 	le32_set(&elem->len, len);
-	le16_store(&e->drv.used->idx, (uint16_t)(idx + 1), memory_order_release);
+	le16_store(&e->drv.split.used->idx, (uint16_t)(idx + 1), memory_order_release);
 }
 
 static void expect_refused(struct env *e)
@@ -204,7 +204,7 @@ static void test_hostile_index(void **state)
 	for (size_t i = 0; i < ARRAY_SIZE(jumps); i++) {
 		struct env *e = hostile_new(0);
 
-		le16_set(&e->drv.used->idx, jumps[i]);
+		le16_set(&e->drv.split.used->idx, jumps[i]);
 		expect_refused(e);
 		env_free(e);
 	}
@@ -236,9 +236,9 @@ static void test_hostile_scribble(void **state)
 {
 	struct env *e = hostile_new(0);
 
-	memset(e->drv.desc, 0xff, VRING_DESC_BYTES(8));
+	memset(e->drv.split.desc, 0xff, VRING_DESC_BYTES(8));
 	for (unsigned i = 0; i < 8; i++)
-		le16_set(&e->drv.avail->ring[i], 0xffff);
+		le16_set(&e->drv.split.avail->ring[i], 0xffff);
 	raw_use(e, 4, 100);
 	raw_use(e, 3, 1);
 	env_expect_used(e, 4, 100);
@@ -270,15 +270,15 @@ static void test_in_order_batches(void **state)
 		if (n % 3 == 0 && cnt > 2) {
 			uint16_t mid = (uint16_t)((head - 2) & 7);
 
-			le32_set(&e->drv.used->ring[idx & 7].id, mid);
-			le32_set(&e->drv.used->ring[idx & 7].len, 7);
-			le32_set(&e->drv.used->ring[(idx + cnt - 2) & 7].id, head);
-			le32_set(&e->drv.used->ring[(idx + cnt - 2) & 7].len, 9);
+			le32_set(&e->drv.split.used->ring[idx & 7].id, mid);
+			le32_set(&e->drv.split.used->ring[idx & 7].len, 7);
+			le32_set(&e->drv.split.used->ring[(idx + cnt - 2) & 7].id, head);
+			le32_set(&e->drv.split.used->ring[(idx + cnt - 2) & 7].len, 9);
 		} else {
-			le32_set(&e->drv.used->ring[idx & 7].id, head);
-			le32_set(&e->drv.used->ring[idx & 7].len, 9);
+			le32_set(&e->drv.split.used->ring[idx & 7].id, head);
+			le32_set(&e->drv.split.used->ring[idx & 7].len, 9);
 		}
-		le16_store(&e->drv.used->idx, (uint16_t)(idx + cnt), memory_order_release);
+		le16_store(&e->drv.split.used->idx, (uint16_t)(idx + cnt), memory_order_release);
 		for (unsigned i = 0; i < cnt; i++) {
 			bool mid = n % 3 == 0 && cnt > 2 && i == cnt - 3;
 
@@ -330,7 +330,7 @@ static void test_kick_suppression(void **state)
 {
 	struct env *e = env_new(16, EVENT_IDX);
 
-	le16_set(&e->drv.used->flags, VRING_USED_F_NO_NOTIFY);
+	le16_set(&e->drv.split.used->flags, VRING_USED_F_NO_NOTIFY);
 	assert_int_equal(env_add(e, 8, false, 0), 0);
 	expect(drvq_publish(&e->drv));
 	assert_int_equal(env_add(e, 8, false, 0), 0);
@@ -339,10 +339,10 @@ static void test_kick_suppression(void **state)
 	env_free(e);
 
 	e = env_new(16, 0);
-	le16_set(&e->drv.used->flags, VRING_USED_F_NO_NOTIFY);
+	le16_set(&e->drv.split.used->flags, VRING_USED_F_NO_NOTIFY);
 	assert_int_equal(env_add(e, 8, false, 0), 0);
 	expect(!drvq_publish(&e->drv));
-	le16_set(&e->drv.used->flags, 0);
+	le16_set(&e->drv.split.used->flags, 0);
 	assert_int_equal(env_add(e, 8, false, 0), 0);
 	expect(drvq_publish(&e->drv));
 	assert_int_equal(env_serve(e, 2, 0), 2);
@@ -425,20 +425,13 @@ static void test_churn(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_ring_layout),
-		cmocka_unit_test(test_init_clears),
-		cmocka_unit_test(test_full),
-		cmocka_unit_test(test_indirect),
-		cmocka_unit_test(test_in_order_descriptors),
-		cmocka_unit_test(test_hostile_elements),
-		cmocka_unit_test(test_hostile_twice),
-		cmocka_unit_test(test_hostile_index),
-		cmocka_unit_test(test_hostile_order),
-		cmocka_unit_test(test_hostile_scribble),
-		cmocka_unit_test(test_in_order_batches),
-		cmocka_unit_test(test_calls),
-		cmocka_unit_test(test_kick_suppression),
-		cmocka_unit_test(test_churn),
+		SPLIT(test_ring_layout),          BOTH_LAYOUTS(test_init_clears),
+		BOTH_LAYOUTS(test_full),          BOTH_LAYOUTS(test_indirect),
+		SPLIT(test_in_order_descriptors), SPLIT(test_hostile_elements),
+		SPLIT(test_hostile_twice),        SPLIT(test_hostile_index),
+		SPLIT(test_hostile_order),        SPLIT(test_hostile_scribble),
+		SPLIT(test_in_order_batches),     BOTH_LAYOUTS(test_calls),
+		SPLIT(test_kick_suppression),     BOTH_LAYOUTS(test_churn),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

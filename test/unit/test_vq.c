@@ -68,18 +68,18 @@ static void test_start_believes_used_idx(void **state)
 	struct env *e = env_new(256, 0);
 
 	vq_stop(&e->dev);
-	le16_set(&e->drv.used->idx, 100);
-	le16_set(&e->drv.avail->idx, 110);
+	le16_set(&e->drv.split.used->idx, 100);
+	le16_set(&e->drv.split.avail->idx, 110);
 	assert_int_equal(env_start(e, 0), 1);
 	assert_int_equal(vq_base(&e->dev), 100);
-	assert_int_equal(vq_pending(&e->dev), 10);
+	assert_int_equal(vq_pending(&e->dev, e->num), 10);
 	vq_stop(&e->dev);
 	assert_int_equal(env_start(e, 100), 0);
 	vq_stop(&e->dev);
 
-	le16_set(&e->drv.avail->idx, 100 + 257);
+	le16_set(&e->drv.split.avail->idx, 100 + 257);
 	assert_int_equal(env_start(e, 100), -EPROTO);
-	le16_set(&e->drv.avail->idx, 99);
+	le16_set(&e->drv.split.avail->idx, 99);
 	assert_int_equal(env_start(e, 100), -EPROTO);
 	env_free(e);
 }
@@ -124,18 +124,18 @@ static void test_start_asks_for_kicks(void **state)
 {
 	for (int event_idx = 0; event_idx < 2; event_idx++) {
 		struct env *e = env_new(16, event_idx ? EVENT_IDX : 0);
-		le16 *event = vring_avail_event(e->drv.used, 16);
+		le16 *event = vring_avail_event(e->drv.split.used, 16);
 
 		env_wind(e, 7);
 		vq_stop(&e->dev);
-		le16_set(&e->drv.used->flags, VRING_USED_F_NO_NOTIFY);
+		le16_set(&e->drv.split.used->flags, VRING_USED_F_NO_NOTIFY);
 		le16_set(event, 9);
-		le16_set(&e->drv.avail->idx, 10);
+		le16_set(&e->drv.split.avail->idx, 10);
 		assert_int_equal(env_start(e, 7), 0);
-		assert_int_equal(le16_get(&e->drv.used->flags), 0);
+		assert_int_equal(le16_get(&e->drv.split.used->flags), 0);
 		/* Without the feature the word is not ours. */
 		assert_int_equal(le16_get(event), event_idx ? 7 : 9);
-		assert_int_equal(vq_pending(&e->dev), 3);
+		assert_int_equal(vq_pending(&e->dev, e->num), 3);
 		expect(env_notify(e));
 		env_free(e);
 	}
@@ -693,16 +693,16 @@ static void test_index_jumps(void **state)
 			struct env *e = env_new(16, 0);
 
 			env_wind(e, starts[s]);
-			le16_set(&e->drv.avail->idx, (uint16_t)(starts[s] + jumps[j]));
+			le16_set(&e->drv.split.avail->idx, (uint16_t)(starts[s] + jumps[j]));
 			expect(vq_kick_on(&e->dev)); /* look again ... */
 			assert_int_equal(env_pop(e, 4), -EPROTO);
 			expect(e->dev.broken);
 			/* ... and no more. */
 			expect(!vq_kick_on(&e->dev));
 			expect(!vq_peek(&e->dev));
-			assert_int_equal(vq_pending(&e->dev), -EPROTO);
+			assert_int_equal(vq_pending(&e->dev, e->num), -EPROTO);
 			/* It stays broken when the index is mended, until the next start. */
-			le16_set(&e->drv.avail->idx, (uint16_t)(starts[s] + 16));
+			le16_set(&e->drv.split.avail->idx, (uint16_t)(starts[s] + 16));
 			assert_int_equal(env_pop(e, 4), -EPROTO);
 			vq_stop(&e->dev);
 			assert_int_equal(env_start(e, starts[s]), 0);
@@ -741,8 +741,8 @@ static void test_index_steps_back(void **state)
 	for (unsigned i = 0; i < 8; i++)
 		raw_publish(e, 0);
 	assert_int_equal(env_serve(e, 2, 0), 2);
-	le16_set(&e->drv.avail->idx, 5);
-	assert_int_equal(vq_pending(&e->dev), -EPROTO);
+	le16_set(&e->drv.split.avail->idx, 5);
+	assert_int_equal(vq_pending(&e->dev, e->num), -EPROTO);
 	env_free(e);
 }
 
@@ -780,7 +780,7 @@ static void test_memory_goes_away(void **state)
 	assert_int_equal(env_pop(e, 1), 1);
 	assert_int_equal(ftruncate(e->fd, 0), 0);
 	/* Index 0 would be 6 chains. */
-	assert_int_equal(vq_pending(&e->dev), -EPROTO);
+	assert_int_equal(vq_pending(&e->dev, e->num), -EPROTO);
 	expect(mem_broken(e->mem));
 	env_push(e, e->chains, 0);
 	vq_flush(&e->dev);
@@ -802,7 +802,7 @@ static void test_unpop(void **state)
 	assert_int_equal(env_pop(e, 6), 6);
 	vq_unpop(&e->dev, 4);
 	assert_int_equal(vq_base(&e->dev), 2);
-	assert_int_equal(vq_pending(&e->dev), 8);
+	assert_int_equal(vq_pending(&e->dev, e->num), 8);
 	env_push(e, &e->chains[1], 0); /* any order */
 	env_push(e, &e->chains[0], 0);
 	assert_int_equal(raw_used_idx(e), 0); /* not before the flush */
@@ -831,7 +831,7 @@ static void test_unpopped_chains_are_no_news(void **state)
 		vq_unpop(&e->dev, 10);
 		expect(!vq_peek(&e->dev));
 		expect(!vq_kick_on(&e->dev));
-		assert_int_equal(vq_pending(&e->dev), 10);
+		assert_int_equal(vq_pending(&e->dev, e->num), 10);
 		/* The next one is news, and is kicked for. */
 		assert_int_equal(env_add(e, 4096, true, 10), 0);
 		expect(drvq_publish(&e->drv));
@@ -934,7 +934,7 @@ static bool signals(struct env *e, unsigned cnt)
 static void test_notify_event_idx(void **state)
 {
 	struct env *e = env_new(16, EVENT_IDX);
-	le16 *event = vring_used_event(e->drv.avail, 16);
+	le16 *event = vring_used_event(e->drv.split.avail, 16);
 
 	for (uint16_t at = 65500; at != 40; at++) {
 		for (unsigned batch = 1; batch <= 4; batch++) {
@@ -950,7 +950,7 @@ static void test_notify_event_idx(void **state)
 		}
 	}
 	/* The lower bit of flags means nothing here (2.7.7.2). */
-	le16_set(&e->drv.avail->flags, VRING_AVAIL_F_NO_INTERRUPT);
+	le16_set(&e->drv.split.avail->flags, VRING_AVAIL_F_NO_INTERRUPT);
 	le16_set(event, raw_used_idx(e));
 	expect(signals(e, 1));
 	env_free(e);
@@ -1020,38 +1020,38 @@ static void test_kicks_while_polling(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_start_refuses_sizes),
-		cmocka_unit_test(test_start_refuses_places),
-		cmocka_unit_test(test_start_believes_used_idx),
-		cmocka_unit_test(test_base_over_restart),
-		cmocka_unit_test(test_start_asks_for_kicks),
-		cmocka_unit_test(test_chain_shapes),
-		cmocka_unit_test(test_spare_pieces),
-		cmocka_unit_test(test_direct_then_indirect),
-		cmocka_unit_test(test_across_the_seam),
-		cmocka_unit_test(test_splits),
-		cmocka_unit_test(test_longest_chains),
-		cmocka_unit_test(test_burst_fills_pieces),
-		cmocka_unit_test(test_chain_too_large),
-		cmocka_unit_test(test_bad_chains),
-		cmocka_unit_test(test_bad_chains_come_back),
-		cmocka_unit_test(test_indirect_not_acked),
-		cmocka_unit_test(test_empty_descriptors),
-		cmocka_unit_test(test_empty_are_counted),
-		cmocka_unit_test(test_large_sums),
-		cmocka_unit_test(test_index_jumps),
-		cmocka_unit_test(test_more_out_than_there_are),
-		cmocka_unit_test(test_index_steps_back),
-		cmocka_unit_test(test_bad_heads),
-		cmocka_unit_test(test_memory_goes_away),
-		cmocka_unit_test(test_unpop),
-		cmocka_unit_test(test_unpopped_chains_are_no_news),
-		cmocka_unit_test(test_in_order),
-		cmocka_unit_test(test_in_order_holds_back),
-		cmocka_unit_test(test_notify_event_idx),
-		cmocka_unit_test(test_notify_flags),
-		cmocka_unit_test(test_kicks),
-		cmocka_unit_test(test_kicks_while_polling),
+		SPLIT(test_start_refuses_sizes),
+		SPLIT(test_start_refuses_places),
+		SPLIT(test_start_believes_used_idx),
+		SPLIT(test_base_over_restart),
+		SPLIT(test_start_asks_for_kicks),
+		BOTH_LAYOUTS(test_chain_shapes),
+		BOTH_LAYOUTS(test_spare_pieces),
+		SPLIT(test_direct_then_indirect),
+		SPLIT(test_across_the_seam),
+		BOTH_LAYOUTS(test_splits),
+		SPLIT(test_longest_chains),
+		SPLIT(test_burst_fills_pieces),
+		SPLIT(test_chain_too_large),
+		SPLIT(test_bad_chains),
+		SPLIT(test_bad_chains_come_back),
+		SPLIT(test_indirect_not_acked),
+		SPLIT(test_empty_descriptors),
+		SPLIT(test_empty_are_counted),
+		SPLIT(test_large_sums),
+		SPLIT(test_index_jumps),
+		SPLIT(test_more_out_than_there_are),
+		SPLIT(test_index_steps_back),
+		SPLIT(test_bad_heads),
+		SPLIT(test_memory_goes_away),
+		SPLIT(test_unpop),
+		BOTH_LAYOUTS(test_unpopped_chains_are_no_news),
+		BOTH_LAYOUTS(test_in_order),
+		BOTH_LAYOUTS(test_in_order_holds_back),
+		SPLIT(test_notify_event_idx),
+		BOTH_LAYOUTS(test_notify_flags),
+		BOTH_LAYOUTS(test_kicks),
+		SPLIT(test_kicks_while_polling),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -112,7 +112,7 @@ static inline void device_resume(void *ctx)
 	}
 }
 
-static inline uint16_t device_position(void *ctx, unsigned ring)
+static inline uint32_t device_position(void *ctx, unsigned ring)
 {
 	const struct device *d = ctx;
 
