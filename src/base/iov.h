@@ -34,9 +34,10 @@ size_t iov_write_pieces(struct iov_cursor *c, const void *src, size_t len);
 /* The next @len bytes, where they are in the cursor's piece, and moves past them; NULL: they are not. */
 static inline void *iov_run(struct iov_cursor *c, size_t len)
 {
+	size_t left = c->cnt > 0 ? c->iov->iov_len - c->off : 0;
 	char *p;
 
-	if (c->cnt == 0 || c->iov->iov_len - c->off < len)
+	if (left == 0 || left < len)
 		return NULL;
 	p = (char *)c->iov->iov_base + c->off;
 	c->off += len;

@@ -124,12 +124,13 @@ int drvq_add(struct drvq *q, const struct drvq_buf *bufs, unsigned out_cnt, unsi
 
 bool drvq_publish(struct drvq *q)
 {
-	uint16_t old_idx = q->kicked_idx, old_place = q->packed.published;
+	uint16_t old_idx = q->kicked_idx;
+	unsigned descs = 0;
 
 	if (q->avail_idx == old_idx)
 		return false;
 	if (q->is_packed)
-		drvq_packed_publish(q);
+		descs = drvq_packed_publish(q);
 	else
 		drvq_split_publish(q);
 	q->kicked_idx = q->avail_idx;
@@ -137,10 +138,7 @@ bool drvq_publish(struct drvq *q)
 	/* Between what was published and what the device asks for; its partner is the fence in
 	 * vq_kick_on() (2.7.13.4.1, 2.8.21.3.1). */
 	atomic_thread_fence(memory_order_seq_cst);
-	if (!q->is_packed)
-		return drvq_split_wants_kick(q, old_idx);
-	return drvq_packed_wants_kick(q,
-				      vring_packed_ahead(old_place, q->packed.published, q->num));
+	return q->is_packed ? drvq_packed_wants_kick(q, descs) : drvq_split_wants_kick(q, old_idx);
 }
 
 /* ---- back from it ---- */

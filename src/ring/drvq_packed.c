@@ -77,14 +77,16 @@ uint16_t drvq_packed_add(struct drvq *q, const struct drvq_chain *c, bool indire
 	return q->free_head;
 }
 
-void drvq_packed_publish(struct drvq *q)
+unsigned drvq_packed_publish(struct drvq *q)
 {
 	struct drvq_packed *p = &q->packed;
+	unsigned descs = vring_packed_ahead(p->published, p->avail, q->num);
 
 	/* Release: buffers and all other descriptors come first. Pairs with the device's acquire, in
 	 * vq_packed.c's see(). */
 	le16_store(&desc_at(q, p->published)->flags, p->first_flags, memory_order_release);
 	p->published = p->avail;
+	return descs;
 }
 
 bool drvq_packed_wants_kick(const struct drvq *q, unsigned descs)

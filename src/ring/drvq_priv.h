@@ -55,9 +55,9 @@ void drvq_packed_init(struct drvq *q, void *ring);
 uint16_t drvq_split_add(struct drvq *q, const struct drvq_chain *c, bool indirect);
 uint16_t drvq_packed_add(struct drvq *q, const struct drvq_chain *c, bool indirect);
 void drvq_split_publish(struct drvq *q);
-void drvq_packed_publish(struct drvq *q);
-/* Behind the fence: does the device want a kick for what was published since @old_idx, of which there
- * are @descs descriptors? */
+unsigned drvq_packed_publish(struct drvq *q); /* how many descriptors */
+/* Behind the fence: does the device want a kick for what was just published: since @old_idx, or @descs
+ * descriptors? */
 bool drvq_split_wants_kick(const struct drvq *q, uint16_t old_idx);
 bool drvq_packed_wants_kick(const struct drvq *q, unsigned descs);
 /* The element at used_idx. 1, 0: none, -EPROTO: more than the device has. @ready: how many chains it
