@@ -157,6 +157,12 @@ static const char *set_memory(struct bench_options *o, const char *value)
 	return NULL;
 }
 
+static const char *set_hugepages(struct bench_options *o, const char *value)
+{
+	o->cfg.hugepages = true;
+	return NULL;
+}
+
 static const char *set_wait(struct bench_options *o, const char *value)
 {
 	o->cfg.sleep = strcmp(value, "sleep") == 0;
@@ -199,6 +205,7 @@ static const struct bench_option table[] = {
 	{ "ring", "N", "entries of each ring (256)", set_ring },
 	{ "features", "-NAME,...", "features to do without, see below", set_features },
 	{ "memory", "BYTES", "share so much more, as a large guest does (0)", set_memory },
+	{ "hugepages", NULL, "take all memory from hugepages", set_hugepages },
 	{ "wait", "HOW", "poll: look all the time; sleep: until an interrupt (poll)", set_wait },
 	{ "json", NULL, "report as JSON", set_json },
 	{ "help", NULL, "print this", set_help },

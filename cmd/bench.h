@@ -35,7 +35,8 @@ struct bench_cfg {
 	double seconds, warmup;
 	unsigned jitter_us; /* pause before each sending, at random up to this */
 	size_t memory;      /* bytes to share besides */
-	bool sleep;         /* on interrupts, instead of looking all the time */
+	bool hugepages;
+	bool sleep; /* on interrupts, instead of looking all the time */
 	uint64_t leave_out;
 };
 

@@ -377,6 +377,7 @@ int bench_run(const struct bench_cfg *cfg, struct bench_result *res, const char 
 	dc.queue_pairs = cfg->queues;
 	dc.rx_size = dc.tx_size = cfg->ring;
 	dc.leave_out = cfg->leave_out;
+	dc.hugepages = cfg->hugepages;
 	/* Each allocation is rounded up to a cache line. */
 	dc.pool_len = cfg->memory +
 		      (size_t)cfg->ring * cfg->queues * (sizeof(struct buffer) + cfg->size + 64);

@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import pathlib
+import re
 import socket
 import subprocess
 import time
@@ -101,6 +102,17 @@ def test_hand_offs(loop, layout):
     found = bench("rr", loop, f"--count={count}", f"--time={count / 2000 + SECONDS}", "--wait=sleep",
                   "--jitter-us=20", "--warmup=0", *layout, seconds=count / 2000 + 2 * SECONDS)
     assert found["good"] == found["sent"] == count
+
+
+def test_hugepages(loop):
+    """Where there are some; where not, it says so."""
+    free = int(re.search(r"HugePages_Free: *(\d+)", pathlib.Path("/proc/meminfo").read_text())[1])
+    if free >= 16:
+        found = bench("loop", loop, "--hugepages", "--count=1000", "--window=32")
+        assert found["good"] == found["sent"]
+    elif free == 0:
+        _, err = run("bench", "loop", "--socket-path", loop, "--hugepages", "--time=1", status=1)
+        assert "cannot make a driver" in err and "Cannot allocate" in err
 
 
 def test_rate(loop):
