@@ -45,7 +45,7 @@ int drvq_init(struct drvq *q, void *ring, unsigned num, uint64_t features,
 		.event_idx = (features >> VIRTIO_F_RING_EVENT_IDX) & 1,
 		.in_order = (features >> VIRTIO_F_IN_ORDER) & 1,
 	};
-	assert(num > 0 && num <= VRING_SPLIT_NUM_MAX && (q->is_packed || (num & (num - 1)) == 0));
+	assert(num > 0 && num <= VRING_NUM_MAX && (q->is_packed || (num & (num - 1)) == 0));
 	if (indirect != NULL && ((features >> VIRTIO_F_RING_INDIRECT_DESC) & 1))
 		q->indirect = *indirect;
 	q->slots = calloc(num, sizeof(q->slots[0]));

@@ -23,8 +23,8 @@
 #define VRING_AVAIL_F_NO_INTERRUPT 1
 #define VRING_USED_F_NO_NOTIFY     1
 
-/* The largest split virtqueue (virtio 1.2, section 2.7). */
-#define VRING_SPLIT_NUM_MAX 32768
+/* The largest virtqueue (virtio 1.2, sections 2.7 and 2.8): a power of two, packed any number. */
+#define VRING_NUM_MAX 32768
 
 struct vring_desc {
 	le64 addr; /* guest-physical */
@@ -91,9 +91,6 @@ static inline int vring_need_event(uint16_t event, uint16_t new_idx, uint16_t ol
 #define VRING_PACKED_DESC_F_AVAIL (1 << 7)
 #define VRING_PACKED_DESC_F_USED  (1 << 15)
 #define VRING_PACKED_DESC_F_STATE (VRING_PACKED_DESC_F_AVAIL | VRING_PACKED_DESC_F_USED)
-
-/* The largest packed virtqueue (virtio 1.2, section 2.8); any number up to that. */
-#define VRING_PACKED_NUM_MAX 32768
 
 struct vring_packed_desc {
 	le64 addr; /* guest-physical */

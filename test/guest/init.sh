@@ -1,10 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
 # The first process of a User-mode Linux guest whose root is the host's own files, read-only: runs
-# the commands that come over its serial line (ssl0), and powers off when that is closed.
-#
-#     in:  a command a line
-#     out: \036ready at the start; then for each command its output, \036 and its exit status
+# the commands that come over its serial line (ssl0; serial.sh), and powers off when that is closed.
 set -u
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/run TMPDIR=/run
 
@@ -30,12 +27,7 @@ for module in lib/crc-ccitt net/ipv6/ipv6 net/core/failover drivers/net/net_fail
 done
 load_driver
 
-exec 3<>/dev/ttyS0
-stty raw -echo <&3
-printf '\036ready\n' >&3
-while IFS= read -r line <&3; do
-	(eval "$line") </dev/null >&3 2>&1 3>&-
-	printf '\036%d\n' $? >&3
-done
+serial=/dev/ttyS0
+. "${0%/*}/serial.sh"
 
 power_off

@@ -23,14 +23,8 @@ load_driver() { insmod /virtio_net.ko; }
 unload_driver() { rmmod virtio_net; }
 ip link set lo up
 for module in MODULES; do insmod /$module.ko; done
-exec 3<>/dev/ttyS1
-stty raw -echo <&3
-printf '\036ready\n' >&3
-while IFS= read -r line <&3; do
-    (eval "$line") </dev/null >&3 2>&1 3>&-
-    printf '\036%d\n' $? >&3
-done
-"""
+serial=/dev/ttyS1
+""" + (uml.HERE / "serial.sh").read_text()
 
 
 @pytest.fixture(scope="module")
@@ -47,34 +41,25 @@ def parts(folder):
 class Guest(uml.Guest):
     """The same way to talk to it, in another monitor."""
 
-    def __init__(self, parts, path, device="", netdev=""):
+    def __init__(self, parts, path, device):
         super().__init__(path, "/", "qemu")
-        self.parts, self.device, self.netdev = parts, device, netdev
+        self.parts, self.device = parts, device
 
     def __enter__(self):
         self.line, theirs = socket.socketpair()
         fd = theirs.fileno()
         self.console = tempfile.TemporaryFile()
-        self.monitor, monitor = socket.socketpair()
         args = qemu.command(*self.parts, memory=MEMORY, seconds=uml.GUEST_SECONDS) + [
-            "-serial", "stdio", "-chardev", f"socket,id=line,fd={fd}", "-serial", "chardev:line",
-            "-chardev", f"socket,id=qmp,fd={monitor.fileno()}", "-mon", "chardev=qmp",
+            "-monitor", "none", "-serial", "stdio",
+            "-chardev", f"socket,id=line,fd={fd}", "-serial", "chardev:line",
             "-object", f"memory-backend-memfd,id=mem,size={MEMORY}M,share=on",
             "-machine", "memory-backend=mem", "-chardev", f"socket,id=nic,path={self.path}",
-            "-netdev", f"vhost-user,id=net,chardev=nic{self.netdev}",
+            "-netdev", "vhost-user,id=net,chardev=nic",
             "-device", f"virtio-net-pci,id=card,netdev=net,vectors=0{self.device}"]
         self.proc = uml.spawn(args, stdin=subprocess.DEVNULL, stdout=self.console,
-                              stderr=subprocess.STDOUT, pass_fds=[fd, monitor.fileno()])
+                              stderr=subprocess.STDOUT, pass_fds=[fd])
         theirs.close()
-        monitor.close()
         return self
-
-    def __exit__(self, *how):
-        super().__exit__(*how)
-        self.monitor.close()
-
-    def tell_monitor(self, command):
-        self.monitor.sendall(command.encode() + b"\n")
 
     def fetch(self, address, port):
         return f"nc {address} {port} | sha256sum"
@@ -84,9 +69,9 @@ class Guest(uml.Guest):
 
 
 @contextlib.contextmanager
-def booted(parts, machine, device="", netdev="", options=()):
-    with uml.Daemon(machine.device, *options, sockets=[machine.path]) as daemon:
-        with Guest(parts, machine.path, device, netdev) as guest:
+def booted(parts, machine, device):
+    with uml.Daemon(machine.device, sockets=[machine.path]) as daemon:
+        with Guest(parts, machine.path, device) as guest:
             machine.net.set_up_host()
             set_up(guest, machine.net)
             uml.answers(machine.net.guest)

@@ -6,7 +6,7 @@
 
 static void test_ring_layout(void **state)
 {
-	for (unsigned num = 1; num <= VRING_SPLIT_NUM_MAX; num *= 2) {
+	for (unsigned num = 1; num <= VRING_NUM_MAX; num *= 2) {
 		size_t avail, used, total = drvq_ring_bytes(num, &avail, &used);
 
 		expect(avail >= 16UL * num && avail % VRING_AVAIL_ALIGN == 0);

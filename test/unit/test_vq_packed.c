@@ -174,9 +174,10 @@ static void test_ids(void **state)
 	struct env *e = new_env(0);
 	const unsigned ids[] = { 0xffff, NUM, 0, 0 };
 
-	for (unsigned i = 0; i < ARRAY_SIZE(ids); i++)
-		put(e, 2 * i, BUF_GPA, 10, VRING_DESC_F_NEXT, 77),
-			put(e, 2 * i + 1, BUF_GPA, 20, VRING_DESC_F_WRITE, ids[i]);
+	for (unsigned i = 0; i < ARRAY_SIZE(ids); i++) {
+		put(e, 2 * i, BUF_GPA, 10, VRING_DESC_F_NEXT, 77);
+		put(e, 2 * i + 1, BUF_GPA, 20, VRING_DESC_F_WRITE, ids[i]);
+	}
 	assert_int_equal(env_pop(e, NUM), 4);
 	for (unsigned i = 0; i < ARRAY_SIZE(ids); i++) {
 		assert_int_equal(e->chains[i].err, 0);
